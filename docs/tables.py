@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.answer.figures import registry
+from kvroom.engines.registry import all_engines
 from kvroom.hardware import catalogue as cards
+from kvroom.hardware.prices import lists
 from kvroom.models import hf
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec, notebook
@@ -146,6 +148,67 @@ def _json(value: Any) -> str:
     return f"`{codec.encode(value)}`"
 
 
+def engines() -> str:
+    """What is known of each engine: its releases, and which of its own rules are modelled."""
+    return table(
+        (
+            "engine",
+            "`--engine`",
+            "releases with rules of their own",
+            "memory",
+            "scheduler",
+            "start rules",
+            "commands",
+            "logs",
+            "metrics",
+        ),
+        (
+            (
+                engine.label,
+                f"`{engine.name}`",
+                f"{len(engine.releases)}: {engine.releases[-1]} to {engine.releases[0]}"
+                if engine.releases
+                else "-",
+                "arithmetic alone"
+                if engine.ceiling
+                else "its own rules"
+                if engine.releases
+                else "as its relatives"
+                if engine.command
+                else "a share, estimated",
+                "its own" if engine.scheduler_rules is not None and engine.releases else "vLLM's",
+                str(len(engine.start_rules)) if engine.start_rules else "-",
+                "written, read" if engine.command else "-",
+                "read" if engine.log else "-",
+                "read" if engine.metrics else "-",
+            )
+            for engine in all_engines()
+        ),
+    )
+
+
+def prices() -> str:
+    """The price lists: a row a card, a column a kind of terms."""
+    kinds = lists()["kinds"]
+    cards = list(dict.fromkeys(card for sheet in kinds.values() for card in sheet["usd_per_hour"]))
+    told = "".join(
+        f"- `{kind}`: {sheet['terms']}; {sheet['source']} ({sheet['read']}), {sheet['date']}, "
+        f"{sheet['currency']}\n"
+        for kind, sheet in kinds.items()
+    )
+    rows = (
+        (
+            f"`{card}`",
+            *(
+                f"{usd:.2f}" if (usd := sheet["usd_per_hour"].get(card)) else "-"
+                for sheet in kinds.values()
+            ),
+        )
+        for card in sorted(cards)
+    )
+    return told + "\n" + table(("card", *(f"`{kind}`" for kind in kinds)), rows)
+
+
 def write(folder: Path) -> None:
     """One file a table."""
     folder.mkdir(exist_ok=True)
@@ -156,6 +219,8 @@ def write(folder: Path) -> None:
         ("scenario", keys("Scenario")),
         ("workload", keys("Workload", "workload.")),
         ("figures", figures()),
+        ("engines", engines()),
+        ("prices", prices()),
     ):
         (folder / f"{name}.md").write_text(text, "utf-8")
 

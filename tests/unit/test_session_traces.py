@@ -289,7 +289,7 @@ def test_burstgpt_sessions_go_on(read):
     trace = read(head + "5,1,2,m,100,50\n45,1,3,m,200,10\n46,2,3,m,80,10\n60,1,1,m,90,5\n")
     first, second, third, fourth = trace
     assert (first.took_ps / S, second.session) == (2, "1")
-    shared = len(set(first.prefix.ids) & set(second.prefix.ids))
+    shared = len({*first.prefix.ids, *first.prefix.answer} & set(second.prefix.ids))
     assert shared == 150 // second.prefix.tokens  # its answer too
     assert not set(third.prefix.ids) & set(second.prefix.ids)
     assert not set(fourth.prefix.ids) & set(second.prefix.ids)  # shorter: begun anew

@@ -297,6 +297,19 @@ def test_simulation_and_commands_are_the_command_lines(visit: Any) -> None:
     assert "stale" in (v.page.get_attribute("#served", "class") or "")
 
 
+def test_an_objective_is_in_the_link_and_refused_at_its_field(visit: Any) -> None:
+    v = visit(Scenario.from_dict(ENGINEER).link(""))
+    typed(v, "#slo", "ttft_p95=2s")
+    link = v.page.evaluate("document.getElementById('card').link()")
+    assert visit(link.removeprefix(v.address)).page.input_value("#slo") == "ttft_p95=2s"
+    assert Scenario.from_link(link).differences() == asked(v)
+    typed(v, "#slo", "soon")
+    v.page.click("#serve-run")
+    v.page.wait_for_selector("#slo-err")
+    assert v.page.get_attribute("#slo", "aria-invalid") == "true"
+    v.complaints.clear()
+
+
 def test_what_would_not_start_says_so_first_in_its_colour(visit: Any) -> None:
     v = visit(Scenario.from_dict({"model": "llama-3-70b", "gpu": "L4"}).link(""))
     assert v.page.get_attribute("#verdict", "data-colour") == "stopped"
@@ -378,3 +391,42 @@ def test_nothing_is_wider_than_the_screen(visit: Any, width: int) -> None:
     v.page.keyboard.press("ArrowDown")
     v.page.wait_for_selector("#kv-list [role=option]")
     assert v.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
+def test_axe_finds_nothing_whatever_is_open(visit: Any, scheme: str, width: int) -> None:
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is not installed"
+    )
+    v = visit(
+        Scenario.from_dict(ENGINEER).link(""),
+        color_scheme=scheme,
+        viewport={"width": width, "height": 900},
+        reduced_motion="reduce",
+    )
+    for fold in v.page.locator("#question details").all():
+        fold.evaluate("(d) => (d.open = true)")
+    v.page.fill("#paste", "vllm serve Qwen/Qwen3-32B -tp 2 --odd 1")
+    v.page.click("#paste-read")
+    v.page.wait_for_selector("#taken ul")
+    v.settle()
+    typed(v, "#think", "soon")
+    v.page.focus("#kv")
+    v.page.keyboard.press("ArrowDown")
+    v.page.wait_for_selector("#kv-list [aria-disabled]")
+    v.complaints.clear()
+    found = axe.Axe().run(v.page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+STOPS = """() => [...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex]')]
+    .filter((e) => e.tabIndex >= 0 && !e.disabled && e.checkVisibility() && e.type !== 'radio')
+    .map((e) => (e.id || e.className || e.textContent.trim().slice(0, 30)))"""
+
+
+def test_tab_stops_of_the_instrument_are_few(visit: Any) -> None:
+    v = visit(Scenario.from_dict(ENGINEER).link(""))
+    stops = v.page.evaluate(
+        STOPS.replace("document.query", "document.getElementById('plan').query")
+    )
+    assert len(stops) <= 48, stops

@@ -52,7 +52,9 @@ class Naming:
             case None:
                 return None
             case HashIds():
-                if len(prefix.ids) * prefix.tokens >= tokens + prefix.tokens:
+                if prefix.answer:
+                    whole = tokens // prefix.tokens
+                    prefix = HashIds([*prefix.ids[:whole], *prefix.answer], prefix.tokens)
                     tokens += request.output_tokens
                 if prefix.tokens == self.unit * size:
                     names = list(prefix.ids)
@@ -94,7 +96,7 @@ class Feed:
         self.count = 0
         self._source = source
         self._sessions: Iterator[Session] = iter(())
-        self._graphs = linked and isinstance(source, Trace) and source.has_sessions
+        self._graphs = linked and getattr(source, "has_sessions", False)
         self._links = linked and not self._graphs and getattr(source, "names_sessions", False)
         self._live: OrderedDict[int | str, SessionOrder[LinkedRow]] = OrderedDict()
         self._named: OrderedDict[str, LinkedRow] = OrderedDict()
@@ -123,8 +125,8 @@ class Feed:
         return self._graphs or self._links or self._chains
 
     def __iter__(self) -> Iterator[ServedRequest]:
-        if self._graphs and isinstance(self._source, Trace):
-            yield from self._started(self._source.sessions())
+        if self._graphs:
+            yield from self._started(self._source.sessions())  # type: ignore[attr-defined]
         elif self._made:
             first = islice(self._sessions, self._users) if self._users else self._sessions
             yield from self._begun(first)

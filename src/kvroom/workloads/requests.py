@@ -31,12 +31,13 @@ _MASK = 2**64 - 1
 class HashIds:
     """One id for every ``tokens`` tokens of a prompt; an id is never shared without its predecessors.
 
-    There may be an id for the partial end of the prompt, or none; further ones are those of its answer, as
-    far as a later prompt shows them.
+    There may be an id for the partial end of the prompt, or none. ``answer`` are those behind the prompt's
+    whole ones that its answer fills, as far as a later prompt shows them.
     """
 
     ids: Sequence[int]
     tokens: int
+    answer: Sequence[int] = ()
 
     def block_keys(self, block_tokens: int, tokens: int) -> Sequence[int]:
         """Names of the blocks that the first ``tokens`` tokens fill or begin.

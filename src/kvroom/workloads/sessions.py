@@ -148,7 +148,8 @@ class SessionContexts:
         self._known[request.session] = kept, prompt + request.output_tokens
         if len(self._known) > MOST_CONTEXTS:
             self._known.popitem(last=False)
-        return HashIds(kept, size)
+        own = prompt // size
+        return HashIds(kept[:own], size, kept[own:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +323,10 @@ def renamed(graph: RequestGraph, number: int, common: frozenset[int]) -> Request
             shared = 0
             while common and shared < len(ids) and ids[shared] in common:
                 shared += 1
-            prefix = HashIds(masked(ids, shared, mask), prefix.tokens)
+            answer = prefix.answer
+            if isinstance(answer, array) and answer:
+                answer = masked(answer, 0, mask)
+            prefix = HashIds(masked(ids, shared, mask), prefix.tokens, answer)
         rows.append(request._replace(prefix=prefix, session=number))
     return RequestGraph(tuple(rows), graph.after)
 

@@ -188,9 +188,9 @@ class AgentsAnswer(Shown):
         xs = [x for one in series for x, _ in one.line]
         if limit and xs:
             series.append(Series("objective", [(min(xs), limit), (max(xs), limit)]))
-        return plot(
-            "p95 of the time to first token over sessions", "sessions", "TTFT p95 (s)", series
-        )
+        says = "p95 of the time to first token over sessions"
+        head, sign, rest = plot(says, "sessions", "TTFT p95 (s)", series).partition(">")
+        return f"{head}{sign}{html.element('style', STYLE)}{rest}"
 
     def html_parts(self) -> list[str]:
         """What its report says."""
@@ -208,7 +208,7 @@ class AgentsAnswer(Shown):
         ]
         parts = [
             html.paragraph(self.sentence),
-            html.element("style", STYLE) + self.picture(),
+            self.picture(),
             html.heading("What each is worth"),
         ]
         parts.append(html.table(columns, [row for row in self.rows() if not row["why"]]))

@@ -22,6 +22,7 @@ from kvroom.planner.plan import Workings, work
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.timeline import Watch
+from kvroom.workloads.requests import Request
 
 UNSERVED = "what it brings depends on who comes: `--simulate` serves the workload with it"
 MERGED = ("engine_args", "workload")
@@ -287,6 +288,7 @@ def levers(
     by: str = "requests",
     together: Sequence[str] | None = None,
     simulate: bool = False,
+    source: Iterable[Request] | None = None,
     seed: int = 0,
     paths: bool = True,
     before_each: Callable[[], None] | None = None,
@@ -295,7 +297,8 @@ def levers(
     """Every lever of ``scenario``, ranked ``by`` requests, step, ttft or cost.
 
     ``together`` names the levers to combine (default: of each family the best that keeps model and limit
-    and whose cost in quality, if any, is published and small). ``simulate`` serves the workload's requests
+    and whose cost in quality, if any, is published and small). ``simulate`` serves the requests of
+    ``source``, or the workload's,
     as it is and with the levers that only serving shows: drafts, tiers, pools, and the first.
     ``before_each`` is called before each Plan, to count them or, by raising, to end the work; ``watch`` the
     same while requests are served. Raises
@@ -325,11 +328,17 @@ def levers(
         ranked_by=by,
         warnings=base.plan.warnings,
     )
-    return _with_served(made, bench, base, simulate=simulate, watch=watch)
+    return _with_served(made, bench, base, simulate=simulate, watch=watch, source=source)
 
 
 def _with_served(
-    made: Levers, bench: Bench, base: Workings, *, simulate: bool, watch: Watch | None
+    made: Levers,
+    bench: Bench,
+    base: Workings,
+    *,
+    simulate: bool,
+    watch: Watch | None,
+    source: Iterable[Request] | None,
 ) -> Levers:
     """``made`` with the levers that only serving shows: served where asked, else left out."""
     scenario, deployment = base.plan.scenario, base.deployment
@@ -348,9 +357,11 @@ def _with_served(
         lambda lever: bench.work((lever,)),
         lambda lever: changed(bench.scenario, (lever,)),
         watch,
+        source,
     )
     left = (*made.left_out, *out)
-    return replace(made, served_before=served(base, watch), served=tuple(after), left_out=left)
+    before = served(base, watch, source)
+    return replace(made, served_before=before, served=tuple(after), left_out=left)
 
 
 def _alone(

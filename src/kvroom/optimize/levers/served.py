@@ -12,6 +12,7 @@ from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import serve
 from kvroom.records import dataclass
 from kvroom.simulator.timeline import Watch
+from kvroom.workloads.requests import Request
 from kvroom.workloads.synthetic import of_workload
 
 
@@ -51,16 +52,21 @@ class ServedLever:
         return told
 
 
-def served(made: Workings, watch: Watch | None = None) -> ServedFigures:
-    """The figures of serving the workload of ``made``; KvroomError where nobody comes or nothing starts.
+def served(
+    made: Workings, watch: Watch | None = None, source: Iterable[Request] | None = None
+) -> ServedFigures:
+    """The figures of serving ``source``, or the workload of ``made``; KvroomError where nobody comes or
+    nothing starts.
 
     ``watch`` is called as it goes on, and may raise to end it.
     """
     scenario = made.plan.scenario
-    if scenario.workload is None:
-        fix = "Give --workload arrivals=poisson:2/s,input=1000,output=200."
-        raise KvroomError("workload", None, "is missing: no requests to serve", fix)
-    told = serve(made, of_workload(scenario.workload), watch=watch).to_dict()
+    if source is None:
+        if scenario.workload is None:
+            fix = "Give --workload arrivals=poisson:2/s,input=1000,output=200."
+            raise KvroomError("workload", None, "is missing: no requests to serve", fix)
+        source = of_workload(scenario.workload)
+    told = serve(made, source, watch=watch).to_dict()
     rate, price = told["output_tokens_per_s"], made.deployment.device.usd_per_hour
     hours = told["duration_s"] / 3600
     gpu_hours = (
@@ -85,6 +91,7 @@ def each_served(
     work: Callable[[Lever], Workings],
     changes: Callable[[Lever], Mapping[str, Any]],
     watch: Watch | None = None,
+    source: Iterable[Request] | None = None,
 ) -> tuple[list[ServedLever], list[Unmodelled]]:
     """Each of ``levers`` alone, best tokens a second first, and those that cannot be served, with why."""
     found: list[ServedLever] = []
@@ -92,7 +99,7 @@ def each_served(
     for lever in levers:
         try:
             if lever.refusal is None:
-                after = served(work(lever), watch)
+                after = served(work(lever), watch, source)
                 found.append(ServedLever(lever=lever, changes=changes(lever), after=after))
                 continue
             why = lever.refusal

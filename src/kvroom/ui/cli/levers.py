@@ -7,10 +7,12 @@ from typing import Any
 import click
 
 from kvroom import api
+from kvroom.errors import KvroomError
 from kvroom.ui.cli.options import scenario_from, scenario_options
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, file_options, write
+from kvroom.units import parse_count
 
 
 @click.command(
@@ -27,6 +29,8 @@ from kvroom.ui.export import check_places, file_options, write
     is_flag=True,
     help="Serve the workload with drafts, tiers and split pools too (takes longer).",
 )
+@click.option("--trace", metavar="FILE", help="Serve the requests of a trace (with --simulate).")
+@click.option("--sessions", metavar="COUNT", help="Sessions of the trace at a time.")
 @click.option("--all", "everything", is_flag=True, help="Show those that do not help too.")
 @file_options
 @json_option
@@ -36,6 +40,8 @@ def levers(
     by: str,
     together: str | None,
     simulate: bool,
+    trace: str | None,
+    sessions: str | None,
     everything: bool,
     csv: str | None,
     parquet: str | None,
@@ -51,7 +57,12 @@ def levers(
     """
     check_places(csv=csv, parquet=parquet, html=html, svg=svg)
     ids = _ids(together) if together else None
-    found = api.levers(scenario_from(given), by=by, together=ids, simulate=simulate)
+    if trace is not None and not simulate:
+        raise KvroomError("--trace", trace, "is served with --simulate only", "Add --simulate.")
+    many = None if sessions is None else parse_count("--sessions", sessions, low=1, high=10**6)
+    found = api.levers(
+        scenario_from(given), by=by, together=ids, simulate=simulate, trace=trace, sessions=many
+    )
     write(found, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
         say(found.to_dict())

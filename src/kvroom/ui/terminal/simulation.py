@@ -61,7 +61,8 @@ def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
             f"{s['wasted_tokens'] / s['drafted_tokens']:.0%} of the drafts are wasted"
         )
     if answer["preemptions"]:
-        parts.append(f"{show_count(answer['preemptions'])} times a request loses its blocks")
+        lost = answer["preemptions"]
+        parts.append(f"{show_count(lost)} preemption{'s' if lost != 1 else ''}")
     return "; ".join(parts) + "."
 
 

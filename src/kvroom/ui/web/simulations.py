@@ -30,7 +30,8 @@ from kvroom.ui.web import replays
 from kvroom.ui.web.questions import Gone, Listener, cpu_time
 from kvroom.units import ceil_div, check_int, parse_tokens
 from kvroom.workloads import synthetic
-from kvroom.workloads.requests import HashIds, Request
+from kvroom.workloads.requests import HashIds, Request, RequestGraph
+from kvroom.workloads.sessions import until
 from kvroom.workloads.synthetic import Synthetic, of_workload
 from kvroom.workloads.traces.opened import Held
 from kvroom.workloads.traces.reader import Trace
@@ -119,12 +120,14 @@ class Supervisor:
 
 
 class Bounded:
-    """The first ``most`` requests of a trace; each iteration reads it anew."""
+    """The first ``most`` requests of a trace, whose sessions wait for answers; each iteration reads it
+    anew."""
 
     def __init__(self, trace: Trace, most: int, supervisor: Supervisor) -> None:
         self.hash_tokens = trace.hash_tokens
         self.more = False
         self._trace, self._most, self._watched = trace, most, supervisor
+        self.has_sessions, self.names_sessions = trace.has_sessions, trace.names_sessions
 
     def __iter__(self) -> Iterator[Request]:
         for number, request in enumerate(self._watched.passing(self._trace)):
@@ -132,6 +135,20 @@ class Bounded:
                 self.more = True
                 return
             yield request
+
+    def sessions(self) -> Iterator[RequestGraph]:
+        """The sessions of a trace that has such, up to so many requests."""
+        left = self._most
+        for graph in self._trace.sessions():
+            for _ in self._watched.passing(graph.requests):
+                pass
+            if len(graph.requests) > left:
+                self.more = True
+                graph = until(graph, left)  # noqa: PLW2901
+            if not left:
+                return
+            left -= len(graph.requests)
+            yield graph
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,11 +118,12 @@ class _AgentSession:
         """Give the request at ``place`` the ids of its answer, where the prompt ``after`` it goes on so."""
         request = self.requests[place]
         before = request.prefix
-        if not isinstance(before, HashIds) or len(before.ids) > request.input_tokens // self.size:
+        held, whole = (n // self.size for n in (request.input_tokens, sum(request[1:3])))
+        if not isinstance(before, HashIds) or before.answer or len(before.ids) < held:
             return
-        held, whole = len(before.ids), (request.input_tokens + request.output_tokens) // self.size
-        if after.ids[:held] == before.ids and len(after.ids) > held:
-            self.requests[place] = request._replace(prefix=HashIds(after.ids[:whole], self.size))
+        if after.ids[:held] == before.ids[:held] and len(after.ids) > held:
+            answer = after.ids[held:whole]
+            self.requests[place] = request._replace(prefix=HashIds(before.ids, self.size, answer))
 
 
 def _absolute(rows: list[Mapping[str, Any]], start_ps: int) -> bool:

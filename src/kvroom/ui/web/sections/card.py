@@ -99,9 +99,19 @@ def _rows(workings: Workings) -> Iterator[dict[str, Any]]:
         yield _row(
             key, label, stair["to"], low if room.low is None else room.low,
             high if room.high is None else room.high, form="requests", unit="requests",
-            formula=stair["formula"], source=stair["source"],
+            formula=stair["formula"], source=stair["source"], says=_lengths(workings, key),
         )  # fmt: skip
     yield from _times(workings)
+
+
+def _lengths(workings: Workings, key: str) -> str:
+    """How long the requests are that a row counts."""
+    if key in ("ceiling", "engine"):
+        return f"requests of {workings.deployment.context_tokens:,} tokens, the longest"
+    load = workings.load
+    if load is None or key != "expected":
+        return ""
+    return f"requests of {load.input_tokens:,} tokens in and {load.output_tokens:,} out on average"
 
 
 def _times(workings: Workings) -> Iterator[dict[str, Any]]:
@@ -267,6 +277,7 @@ def _facts(workings: Workings) -> dict[str, Any]:
     return {
         "weights": weight_rule(replace(workings.own, weight_dtype=None), deployment.model).name,
         "version": engine_of(deployment.engine).newest,
+        "name": device.name,
         "usd_per_hour": device.usd_per_hour,
         "gpu": {
             "memory_bytes": device.sold_bytes,

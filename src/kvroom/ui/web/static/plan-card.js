@@ -30,6 +30,8 @@ export class AnswerCard extends LitElement {
     this.answer = null;
     this.copied = "";
     this.link = () => "";
+    /** What stood in it before any script ran. @type {ChildNode[] | null} */
+    this.first = null;
   }
 
   createRenderRoot() {
@@ -43,7 +45,7 @@ export class AnswerCard extends LitElement {
 
   willUpdate() {
     if (this.answer && this.first?.length) {
-      for (const node of this.first) /** @type {ChildNode} */ (node).remove();
+      for (const node of this.first) node.remove();
       this.first = [];
     }
   }

@@ -27,7 +27,7 @@ function kept(value) {
   return Object.keys(rest).length ? rest : null;
 }
 
-/** The change that sets a dotted key, its object otherwise as it is. @param {Scenario} scenario @param {string} key @param {any} value */
+/** The change that sets a dotted key, its object otherwise as it is. @param {Scenario} scenario @param {string} key @param {any} value @returns {Scenario} */
 function setting(scenario, key, value) {
   const [first, ...rest] = key.split(".");
   if (!rest.length) return { [first]: value };
@@ -285,6 +285,10 @@ export class Form {
       else if (field.id === "context") field.placeholder = `${grouped(settled.context_tokens)} (the model's own)`;
       else if (field.id === "price-hour") field.placeholder = card.facts.usd_per_hour == null ? "not known" : String(card.facts.usd_per_hour);
     }
+    const { gpu } = card.facts;
+    const rates = gpu.flops_per_s;
+    const facts = { "own-bytes": formats.gb(gpu.memory_bytes), "own-rate": formats.rate(gpu.memory_bytes_per_s), "own-bf16": rates.bf16 && `${formats.short(rates.bf16)}FLOPS`, "own-fp8": rates.fp8 && `${formats.short(rates.fp8)}FLOPS`, "own-name": card.facts.name };
+    for (const [id, text] of Object.entries(facts)) byId(id).placeholder = text ?? "not known";
     this.mark(this.store.refused);
   }
 
@@ -346,6 +350,7 @@ export class Form {
       const found = this.form.querySelector(`[data-key="${CSS.escape(each).replace(/\\\./g, ".")}"], [data-spec="${each}"]`);
       if (found) return /** @type {HTMLElement} */ (found);
     }
+    if (plain === "slo") return byId("slo");
     return plain === "workload.concurrency" ? byId("users") : null;
   }
 

@@ -36,8 +36,8 @@ customElements.define("kv-drawn", Drawn);
 /** @param {unknown} content @param {any} place */
 const draw = (content, place) => (place.content = content);
 
-/** @param {Store} store @param {{speak: (text: string) => void}} page */
-export function serving(store, { speak }) {
+/** @param {Store} store @param {{speak: (text: string) => void, mark: (error: any) => void}} page */
+export function serving(store, { speak, mark }) {
   const [button, stop, said, place] = ["serve-run", "serve-stop", "serve-said", "served"].map(byId);
   /** @type {File | null} */
   let trace = null;
@@ -54,6 +54,7 @@ export function serving(store, { speak }) {
     const slo = byId("slo").value.trim();
     of = JSON.stringify([store.scenario, byId("slo").value, trace?.name]);
     stop.hidden = false;
+    mark(null);
     say("Simulating…");
     try {
       const body = { scenario, ...(slo ? { slo } : {}), ...(trace ? { trace: await packed(trace) } : {}) };
@@ -62,6 +63,7 @@ export function serving(store, { speak }) {
         if (told.kind === "error") {
           say("");
           draw(html`<p class="err">${refusal(told.error)}</p>`, place);
+          mark(told.error);
           speak(refusal(told.error));
         } else if (told.kind === "progress") say(`${grouped(told.done)}${told.of ? ` of ${grouped(told.of)}` : ""} requests answered`);
         else if (told.kind === "answer") {

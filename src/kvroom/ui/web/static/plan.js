@@ -26,7 +26,7 @@ const STALE_MS = 150;
  */
 export function plan(store, { glide, speak, reveal, presets }) {
   const form = new Form(store, { glide, speak });
-  const run = serving(store, { speak });
+  const run = serving(store, { speak, mark: (error) => form.mark(error) });
   commands(store, { speak });
   new Intake(store, {
     speak,
@@ -46,6 +46,7 @@ export function plan(store, { glide, speak, reveal, presets }) {
   /** Figures of which two questions show two. */
   const beside = new Beside(store, ["card", "accounts", "memory", "price-figure", "tiers-figure", "step", "levers-figure", "reality-figure"].map(byId), { speak, glide, fieldOf: (key) => form.fieldOf(key) });
 
+  objective(store);
   const card = byId("card");
   card.link = () => `${location.origin}${location.pathname}#${store.fragment()}`;
   card.addEventListener("say", (/** @type {CustomEvent} */ event) => speak(event.detail));
@@ -78,6 +79,17 @@ export function plan(store, { glide, speak, reveal, presets }) {
   store.addEventListener("answer", show);
   show();
   return { beside, fault, from: (/** @type {string} */ hash) => beside.from(hash) };
+}
+
+/** The objective is no key of the question; the address holds it beside. @param {Store} store */
+function objective(store) {
+  const field = byId("slo");
+  const read = () => (field.value = new URLSearchParams(location.hash.slice(1)).get("slo") ?? "");
+  const own = store.fragment.bind(store);
+  store.fragment = () => `${own()}${field.value.trim() ? `&slo=${encodeURIComponent(field.value.trim())}` : ""}`;
+  field.addEventListener("input", () => store.saveAddress());
+  addEventListener("popstate", read);
+  read();
 }
 
 /** @param {string} text */

@@ -11,19 +11,21 @@ const MOVES = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 /** @param {Element} item @returns {HTMLElement[]} */
 const groupOf = (item) => [.../** @type {NodeListOf<HTMLElement>} */ ((holder(item) ?? item).querySelectorAll(ITEMS))].filter((one) => one.checkVisibility());
 
-let asked = 0;
+/** What is shown is asked of the browser once the hand rests: that takes a layout of the whole page. */
+const REST_MS = 120;
+let resting = 0;
 
 /** Soon, of each group one is a stop: that which was, or the first. */
 export function settle() {
-  cancelAnimationFrame(asked);
-  asked = requestAnimationFrame(() => {
+  clearTimeout(resting);
+  resting = setTimeout(() => {
     const groups = new Set([...document.querySelectorAll(ITEMS)].map(holder));
     for (const group of groups) {
       const items = group ? [.../** @type {NodeListOf<HTMLElement>} */ (group.querySelectorAll(ITEMS))].filter((one) => holder(one) === group && one.checkVisibility()) : [];
       const stop = items.find((item) => item === document.activeElement) ?? items[0];
       for (const item of items) item.tabIndex = item === stop ? 0 : -1;
     }
-  });
+  }, REST_MS);
 }
 
 document.addEventListener("keydown", (event) => {

@@ -24,7 +24,7 @@ export interface Mended { message: string; fix: string; key: string }
 export interface CardFigure {
   colour: string; sentence: string; replicas: number; rows: CardRow[]; reasons: Mended[]; warnings: Mended[];
   layout: { says: string; chosen: boolean; why: string; [degree: string]: any }; limits: Record<string, { flag: string; value: any }>;
-  facts: { weights: string; version: string; usd_per_hour: number | null; gpu: Scenario };
+  facts: { weights: string; version: string; name: string; usd_per_hour: number | null; gpu: Scenario };
 }
 export interface Explanation { figure: string; label: string; value: number; unit: string; formula: string; numbers: string; source: string; of?: string[] }
 export interface Scenario { [key: string]: any }

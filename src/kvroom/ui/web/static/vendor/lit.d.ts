@@ -5,6 +5,7 @@ export class LitElement extends HTMLElement {
   disconnectedCallback(): void;
   createRenderRoot(): Element | DocumentFragment;
   requestUpdate(): void;
+  readonly updateComplete: Promise<boolean>;
   render(): unknown;
 }
 export const html: (strings: TemplateStringsArray, ...values: unknown[]) => unknown;
