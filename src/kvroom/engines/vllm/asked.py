@@ -645,10 +645,9 @@ class VllmAsked:
         try:
             core, unread = self._core()
         except ValueError as error:
-            if self.printed.lacks:  # it is not the question that is refused
-                raise ImportError(
-                    f"what the model's class imports: {self.printed.lacks}"
-                ) from error
+            if "failed to be inspected" in str(error):  # it is not the question that is refused
+                why = "a package that the model's class imports (torchvision, timm or another)"
+                raise ImportError(why) from error
             raise
         self.core = core
         config, made = core.vllm_config, core.scheduler.kv_cache_config
