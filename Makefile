@@ -9,6 +9,7 @@ ENGINE_TESTS ?= engine
 ENGINE_INSTALL_S ?= 3600
 PROOF ?= build/proof
 PROOF_S ?= 3600
+LOADS ?= 200
 # Extras that tests need; cluster (Ray, 70 MB) is tested where it is installed.
 LOCKED := traces hub probe live serve mcp
 
@@ -17,7 +18,7 @@ PYODIDE := build/pyodide/node_modules/pyodide
 SITE ?= build/site
 TSC ?= $(firstword $(wildcard build/pyodide/node_modules/.bin/tsc) tsc)
 
-.PHONY: help serve site run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine proof lock wheel clean
+.PHONY: help serve site run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine nightly proof lock wheel clean
 
 help:            ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +112,12 @@ engine: $(READY) ## Start a real vLLM on the CPU and hold kvroom against what it
 	    rm -rf $(ENGINE); \
 	    echo "A vLLM for the CPU cannot be installed here (in $(ENGINE_INSTALL_S) s): tests/engine is skipped."; \
 	fi
+
+nightly: $(READY) ## Play random loads (LOADS=200) by kvroom's scheduler and by vLLM's own, block for block
+	@timeout $(ENGINE_INSTALL_S) $(MAKE) --no-print-directory $(ENGINE_READY)
+	KVROOM_ENGINE="$(CURDIR)/$(ENGINE)/bin/python" KVROOM_LOADS=$(LOADS) \
+	    KVROOM_FIRST_LOAD=$$(($$(date +%s) / 86400 * 1000)) \
+	    $(BIN)/pytest tests/engine/test_installed.py -rs -m engine
 
 proof: $(READY)  ## Start a real vLLM on the CPU and measure it beside its plan (PROOF=folder)
 	@if timeout $(ENGINE_INSTALL_S) $(MAKE) --no-print-directory $(ENGINE_READY); then \

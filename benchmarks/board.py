@@ -18,7 +18,7 @@ import numpy as np
 from beliefs import BELIEFS
 from calibrate_times import LEFT_OUT, metric_of
 from fitting import Fit, Key, Residuals
-from measured import Point, read
+from measured import Point, read, roofline_s
 
 from kvroom.latency.calibration import era_of, recipe_of, shipped
 from kvroom.latency.estimate import Timing
@@ -33,24 +33,6 @@ METRICS = {
 }
 Line = tuple[float, bool | None, float | None]
 """Logarithm of predicted over measured, inside the band, the same logarithm of the roofline."""
-
-
-def roofline_s(p: Point) -> float | None:
-    """One decode step at the card's peaks; None for first tokens."""
-    requests = p.requests if p.load is None else (p.load.users or 1)
-    tokens = p.tokens if p.load is None else p.load.input_tokens + p.load.output_tokens // 2
-    each = requests / (p.work.layout.dp * p.work.layout.pp)
-    read = flops = 0.0
-    for stage, a in zip(p.work.stages, p.work.decoding(tokens), strict=True):
-        read += stage.wide_bytes + stage.narrow_bytes + each * (a.cache_bytes + a.state_bytes)
-        flops += each * (
-            2 * (stage.wide_params + stage.narrow_params + stage.head_params) + a.flops
-        )
-        for e in stage.experts:
-            share = e.active / e.count
-            read += e.bytes * (1 - (1 - share) ** each)
-            flops += 2 * each * e.active_params
-    return max(read / p.rates.memory_bytes_per_s, flops / p.rates.narrow_flops_per_s)
 
 
 def lines_of(points: list[Point], fit: Fit, inside: Residuals) -> dict[Key, Line]:

@@ -14,6 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,31 @@ def plain(row: dict[str, Any]) -> bool:
     return not drafted and not row.get("suspect") and row["tier"] != DISAGGREGATED
 
 
+def roofline_s(p: Point) -> float | None:
+    """One decode step at the card's peaks; None for first tokens."""
+    requests = p.requests if p.load is None else (p.load.users or 1)
+    tokens = p.tokens if p.load is None else p.load.input_tokens + p.load.output_tokens // 2
+    each = requests / (p.work.layout.dp * p.work.layout.pp)
+    read = flops = 0.0
+    for stage, a in zip(p.work.stages, p.work.decoding(tokens), strict=True):
+        read += stage.wide_bytes + stage.narrow_bytes + each * (a.cache_bytes + a.state_bytes)
+        flops += each * (
+            2 * (stage.wide_params + stage.narrow_params + stage.head_params) + a.flops
+        )
+        for e in stage.experts:
+            share = e.active / e.count
+            read += e.bytes * (1 - (1 - share) ** each)
+            flops += 2 * each * e.active_params
+    return max(read / p.rates.memory_bytes_per_s, flops / p.rates.narrow_flops_per_s)
+
+
+def of_one_text(p: Point) -> bool:
+    """Whether the requests of a row held the same tokens, which choose the same experts: a step was shorter
+    than reading, at the memory's peak, what independent tokens would choose."""
+    seconds = roofline_s(p) if p.kind == "moe" and p.load is None else None
+    return seconds is not None and p.measured.get("tpot", inf) < seconds
+
+
 def read(folder: Path, configs: Path) -> list[Point]:
     """The plain rows of a folder as points; many of one cell count for less each, so that no source
     outvotes the others, and one measurement under several names counts once."""
@@ -247,6 +273,7 @@ def read(folder: Path, configs: Path) -> list[Point]:
         for row in rows(folder)
         if plain(row)
         and (p := point_of(Scenario.from_dict(scenario_of(row, configs)), row)) is not None
+        and not of_one_text(p)
     ]
     same = Counter(_key(p) for p in points)
     of_cell = Counter((p.source, p.cell) for p in points)

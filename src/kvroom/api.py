@@ -23,7 +23,7 @@ from kvroom.models.load import HubReader, asking
 from kvroom.planner.plan import Workings
 from kvroom.planner.plan import work as plan_of
 from kvroom.scenario.scenario import Scenario
-from kvroom.units import check_int, parse_tokens
+from kvroom.units import check_int, parse_bytes, parse_tokens
 
 SCHEDULERS = ("own", "engine")
 """Who schedules a simulation: kvroom's rules of the engine, or the engine that is installed."""
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kvroom.optimize.agents.answer import AgentsAnswer
     from kvroom.optimize.agents.trial import Sessions
     from kvroom.optimize.cliff import Cliff
+    from kvroom.optimize.fit import Fit
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.search.answers import Found
     from kvroom.optimize.search.workers import MakePool, Progress
@@ -951,6 +952,41 @@ def probe(
     if gpu_python is not None:
         wishes = Wishes(memory_share, place, gpu_python)
     return probed(wishes, progress)
+
+
+def fit(
+    gpu: GpuInput = None,
+    model: str | None = None,
+    *,
+    memory: str | int | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+    **keys: Unpack[ScenarioKeys],
+) -> Fit:
+    """What fits one's own card: every known model in the widest file that fits, or one ``model``'s files.
+
+    ``gpu`` is what ``plan`` takes, None this machine's own card; ``memory`` its bytes where a card is sold in
+    several sizes. ``keys`` as ``plan``'s: ``context_tokens`` must have room (8K), ``engine`` is ``llama.cpp``
+    or ``ollama``. Speeds are one user's. Raises KvroomError as ``plan`` does, and where no card is seen.
+    """
+    from kvroom.optimize.fit import fit as fitted
+
+    given: dict[str, Any] = {**keys, "gpu": _own_card() if gpu is None else _text_of_path(gpu)}
+    if memory is not None:
+        given["gpu"] = f"{given['gpu']}-{parse_bytes('memory', memory) // 10**9}GB"
+    return fitted(given, model, progress=progress)
+
+
+def _own_card() -> dict[str, Any] | str:
+    """This machine's card, as its driver tells; KvroomError where none is seen."""
+    from kvroom.observe.probe.machine import Wishes
+    from kvroom.observe.probe.machine import probe as probed
+
+    found = probed(Wishes(disk=None))
+    device = found.machine.get("device", found.machine)
+    if not found.machine or device.get("vendor") in (None, "cpu"):
+        fix = "Name one: kvroom fit --gpu RTX-4090, or a machine file of kvroom probe --out."
+        raise KvroomError("gpu", None, "is not given, and no GPU is seen on this machine", fix)
+    return str(device["name"])
 
 
 def models() -> list[str]:

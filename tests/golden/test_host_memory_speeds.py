@@ -20,8 +20,8 @@ RTX_2080 = {
 }
 """8 GB of GDDR6 on 256 bits, PCIe 3.0 (TU104): not in the catalogue."""
 WITHIN = 0.30
-BEYOND = {("RTX-2080", "gemma-2-9b"): 0.45, ("RTX-5080", "qwen3.5-35b-a3b"): 0.32}
-"""How far off a row may be, and the pairs of which a row is further, each as far as it is."""
+BEYOND = {("RTX-2080", "gemma-2-9b"): 0.36}
+"""How far off a row may be, and the pair of which a row is further, as far as it is."""
 
 
 def tokens_per_s(row, folder):
@@ -57,4 +57,4 @@ def test_a_part_in_host_memory_is_as_fast_as_measured(row, tmp_path):
 def test_eight_pairs_of_card_and_model_are_held():
     pairs = {(row["card"], row["model"]) for row in ROWS}
     assert len(pairs) >= 8
-    assert len(pairs - set(BEYOND)) >= 7
+    assert len(pairs - set(BEYOND)) >= 8

@@ -58,7 +58,7 @@ def test_a_known_prompt_saves_its_prefill(proofs):
     cold, warm = rows[-2:]
     assert warm.measured.ttft_s < cold.measured.ttft_s / 10
     assert warm.predicted_s < cold.predicted_s / 10
-    assert all(abs(r.predicted_s / r.measured.ttft_s - 1) < 0.31 for r in rows)
+    assert all(abs(r.predicted_s / r.measured.ttft_s - 1) < 0.35 for r in rows)
 
 
 def test_preempting_costs_what_the_simulator_says(proofs):

@@ -71,7 +71,7 @@ def test_inline_card_takes_all_six_keys_and_text_sizes():
         ({"memory_bytes": "2PB"}, "gpu.memory_bytes", "above"),
         ({"memory_bytes_per_s": 0}, "gpu.memory_bytes_per_s", "above zero"),
         ({"link_bytes_per_s": -5}, "gpu.link_bytes_per_s", "outside"),
-        ({"host_link_bytes_per_s": "x"}, "gpu.host_link_bytes_per_s", "not a number"),
+        ({"host_link_bytes_per_s": "x"}, "gpu.host_link_bytes_per_s", "is no rate"),
         ({"flops_per_s": {"bf16": float("nan")}}, "gpu.flops_per_s.bf16", "finite"),
         ({"flops_per_s": {"b16": 1}}, "gpu.flops_per_s.b16", "Did you mean bf16"),
     ],

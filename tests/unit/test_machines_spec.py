@@ -24,7 +24,7 @@ GOOD = {"name": "x", "sold_bytes": 80 * 10**9, "memory_bytes_per_s": 3e12}
         ({"memory_bytes_per_s": float("nan")}, "gpu.memory_bytes_per_s", "finite"),
         ({"memory_bytes_per_s": float("inf")}, "gpu.memory_bytes_per_s", "finite"),
         ({"memory_bytes_per_s": 10**400}, "gpu.memory_bytes_per_s", "outside"),
-        ({"memory_bytes_per_s": "fast"}, "gpu.memory_bytes_per_s", "not a number"),
+        ({"memory_bytes_per_s": "fast"}, "gpu.memory_bytes_per_s", "is no rate"),
         ({"flops_per_s": {"bf17": 1e12}}, "gpu.flops_per_s.bf17", "unknown key"),
         ({"flops_per_s": {"bf16": 0}}, "gpu.flops_per_s.bf16", "above zero"),
         ({"flops_per_s": 1e12}, "gpu.flops_per_s", "not a table"),

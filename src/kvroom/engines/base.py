@@ -134,6 +134,11 @@ class Engine:
     """How names begin that tell it in what a benchmark wrote: its own tool, or the tool's backend."""
     asked: AskedScript | None = None
     """How one that is installed is asked itself; None: it cannot be."""
+    own_card: bool = False
+    """It runs published GGUF files on people's own machines (``optimize.fit``)."""
+    one_token_dispatch: bool = False
+    """In a step of one token experts are chosen within their kernel; in longer ones tokens are sorted by
+    expert first, at a cost a layer."""
     schedule_of_one_rank: bool = False
     """Drafts by batch size hold only where it has no data-parallel ranks."""
 

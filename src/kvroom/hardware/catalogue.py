@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ _VENDOR_WORDS = (
     "habana",
     "apple", "huawei", "graphics", "gpu",
 )  # fmt: skip
+_ENDS_IN_SIZE = re.compile(r"(.+?)[-_ ]?(\d{1,4}) ?GB", re.IGNORECASE)
 _SIZE = re.compile(r"[0-9.]+[kmgtp]?i?b?")
 MAX_NAME = 200
 INLINE = (
@@ -96,13 +98,16 @@ def find(name: Any) -> Device:
         raise KvroomError("gpu", name, "is not a card's name", INLINE)
     if len(name) > MAX_NAME:
         raise KvroomError("gpu", name, "is too long for a card's name", INLINE)
-    if "+" in name:
-        return cards_together([find(part) for part in names_in(name)])
     data = _load()
     key = key_of(name)
     found = data["index"].get(key)
     if found is not None:
         return _device(found)
+    if len(names := names_in(name)) > 1:
+        return cards_together([find(part) for part in names])
+    sized = _of_size(name)
+    if sized is not None:
+        return sized
     if _SIZE.fullmatch(key):
         raise KvroomError("gpu", name, "is a size, not a card", INLINE)
     several = data["ambiguous"].get(key) or _starting_with(key)
@@ -113,6 +118,28 @@ def find(name: Any) -> Device:
     best = list(dict.fromkeys([*several, *(data["index"][k] for k in close)]))[:3]
     fix = f"Did you mean {' or '.join(best)}?" if best else INLINE
     raise KvroomError("gpu", name, "is not a known card", fix)
+
+
+def _of_size(name: str) -> Device | None:
+    """A chip whose memory is its machine's, and sold in sizes: ``Apple-M4-Max-64GB``."""
+    found = _ENDS_IN_SIZE.fullmatch(name.strip())
+    base = _load()["index"].get(key_of(found[1])) if found else None
+    device = _device(base) if base else None
+    if found is None or device is None or not device.unified_memory:
+        return None
+    sold = int(found[2]) * 10**9
+
+    def scaled(size: int | None) -> int | None:
+        return None if size is None else size * sold // device.sold_bytes
+
+    return replace(
+        device,
+        name=f"{device.name}-{found[2]}GB",
+        aliases=(),
+        sold_bytes=sold,
+        driver_bytes=scaled(device.driver_bytes),
+        visible_bytes=scaled(device.visible_bytes),
+    )
 
 
 def _starting_with(key: str) -> list[str]:

@@ -8,12 +8,15 @@ reads (the harmonic mean).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device, Link, Source
 
+_JOINED = re.compile(r"\s*\+\s*(?=[A-Za-z]|\d+\s*[x×*]|$)")
+"""What stands between cards: ``Ryzen AI Max+ 395`` is one."""
 MOST = 64
 """Cards that one text may name."""
 
@@ -25,7 +28,7 @@ def names_in(text: str) -> tuple[str, ...]:
     ('RTX-4090', 'RTX-4090', 'RTX-3090')
     """
     names: list[str] = []
-    for piece in text.split("+"):
+    for piece in _JOINED.split(text):
         name, colon, count = piece.strip().rpartition(":")
         times = int(count) if colon and count.isdecimal() and len(count) < 4 else 1
         names += [name.strip() if colon and count.isdecimal() else piece.strip()] * times

@@ -29,12 +29,16 @@ class AlignedMambaGroup(MambaGroup):
 
     Where its kernels can (``checkpoint_tokens`` is what a checkpoint is a multiple of, from where the step
     starts; 0: they cannot), the step that ends a prompt saves the state at the prompt's last hit boundary in
-    a block of its own, and need not end there first.
+    a block of its own, and need not end there first. ``rewritten``: a cached state that its request names
+    again counts as written in that step (vLLM before 0.33).
     """
 
-    def __init__(self, index: int, block_tokens: int, checkpoint_tokens: int = 0) -> None:
+    def __init__(
+        self, index: int, block_tokens: int, checkpoint_tokens: int = 0, *, rewritten: bool = False
+    ) -> None:
         super().__init__(index, block_tokens)
         self.checkpoint_tokens = checkpoint_tokens
+        self.rewritten = rewritten
         self.step_keys: set[int] = set()
 
     def begin_step(self) -> None:
@@ -173,7 +177,10 @@ class AlignedMambaGroup(MambaGroup):
         if place >= len(table) or not table[place]:
             return
         block = table[place]
-        if self.pool.key_tokens[block] == boundary and self.pool.keys[block] is not None:
+        named = self.pool.keys[block]
+        if self.pool.key_tokens[block] == boundary and named is not None:
+            if self.rewritten:
+                self.step_keys.add(named)
             return
         key = self.register_part(request, block, boundary)
         if key is not None:

@@ -12,7 +12,7 @@ drafts for each request and verifies ``verified`` tokens of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from math import exp
 
 from kvroom.latency.step_time import Clock, joined_s, none
@@ -103,6 +103,8 @@ class StepClock:
     reaches: tuple[Reach, ...]
     experts: tuple[ExpertReads, ...] = ()
     products: tuple[Products, ...] = ()
+    several_ps: int = 0
+    """What a step of more than one token takes besides (``Rates.one_token_dispatch``)."""
     verified: int = 1
     tokens_a_step: float = 1.0
     stages: int = 1
@@ -118,8 +120,17 @@ class StepClock:
 
     def mixed_ps(self, requests: int, tokens: int, prompts: int) -> int:
         """The same with ``tokens`` of ``prompts`` prompts."""
-        spent = self.step_ps + self.request_ps * requests + self.token_ps * tokens
+        spent = (
+            self.fixed_ps(requests, tokens) + self.request_ps * requests + self.token_ps * tokens
+        )
         return spent + self.prompt_ps * prompts + round(self.bent_ps(requests, tokens, prompts))
+
+    def fixed_ps(self, requests: float, tokens: float) -> int:
+        """What a step takes whatever it computes; of as many as compute one token and several, between."""
+        if not self.several_ps:
+            return self.step_ps
+        computed = (self.verified * requests + tokens) / self.stages
+        return self.step_ps + round(self.several_ps * min(1.0, max(0.0, computed - 1)))
 
     def bent_ps(self, requests: float, tokens: float, prompts: float) -> float:
         """What does not grow evenly with a step's requests, prompt tokens and prompts."""
@@ -227,8 +238,16 @@ def step_clock(clock: Clock) -> StepClock:
         experts=tuple(experts), products=tuple(products),
     )  # fmt: skip
 
+    # what hangs on a step's having several tokens does not grow with them
+    alone = (
+        replace(clock, k=replace(k, expert_layer_s=0.0))
+        if clock.rates.one_token_dispatch
+        else clock
+    )
+    one, none_of_it = (c.step(2.0, off, tokens=0.0, prompts=0.0).seconds for c in (clock, alone))
+
     def seconds(requests: int, tokens: int, prompts: int) -> float:
-        base = clock.step(
+        base = alone.step(
             requests / stages, off, tokens=tokens / stages, prompts=prompts / stages
         ).seconds
         base += (requests * request_s + tokens * token_s + prompts * chunk_s) / stages
@@ -241,6 +260,7 @@ def step_clock(clock: Clock) -> StepClock:
         request_ps=round(each[0] * PS_PER_S),
         token_ps=round(each[1] * PS_PER_S),
         prompt_ps=round((each[2] - each[1]) * PS_PER_S),
+        several_ps=round((one - none_of_it) * PS_PER_S),
         experts=bent.experts,
         products=bent.products,
         verified=clock.width,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import exp, hypot, log1p
+from math import exp, hypot, inf, log1p
 
 from kvroom.hardware.device import Device
 from kvroom.latency.drafting import Drafting
@@ -110,9 +110,13 @@ class Rates:
     link_bytes_per_s: float
     overlaps: bool = True
     """Whether reading runs beside arithmetic: a GPU's asynchronous copies do, a CPU core's loads do not."""
+    one_token_dispatch: bool = False
+    """A step of one token chooses experts within their kernel (``Engine.one_token_dispatch``)."""
 
     @classmethod
-    def of(cls, device: Device, narrow_dtype: str) -> Rates | None:
+    def of(
+        cls, device: Device, narrow_dtype: str, *, one_token_dispatch: bool = False
+    ) -> Rates | None:
         """The rates of ``device`` with narrow matrices multiplied in ``narrow_dtype``; None where its
         peak arithmetic is neither known nor near that of its vendor's other chips."""
         wide = device.flops("bf16")
@@ -128,6 +132,7 @@ class Rates:
             narrow_flops_per_s=share * (device.flops(narrow_dtype) or wide),
             link_bytes_per_s=link.bytes_per_s if link else HOST_LINK_BYTES_PER_S,
             overlaps=device.vendor != "cpu",
+            one_token_dispatch=one_token_dispatch,
         )
 
 
@@ -227,7 +232,7 @@ class Clock:
             stage.wide_bytes + stage.narrow_bytes + sum(expert.bytes for expert in stage.experts)
             for stage in stages
         )
-        left = least / rate - k.scale * sum(self._launch_s(stage) for stage in stages)
+        left = least / rate - k.scale * sum(self._launch_s(stage, inf) for stage in stages)
         if read < left:
             k = replace(k, wide_eta=k.wide_eta * read / left, narrow_eta=k.narrow_eta * read / left)
         if cache:
@@ -328,7 +333,7 @@ class Clock:
             cache += (a.cache_bytes + a.state_bytes) / (k.cache_eta * self.rates.memory_bytes_per_s)
             joined = joined_s(read, products, overlaps=self.rates.overlaps)
             compute += joined - read + self._compute_s(stage, tokens, a.flops)
-            layers += chunks * self._launch_s(stage)
+            layers += chunks * self._launch_s(stage, tokens / chunks)
         return Terms(
             weights_s=k.scale * weights,
             cache_s=k.scale * cache,
@@ -420,12 +425,14 @@ class Clock:
             + attention / (k.attention_mu * rates.wide_flops_per_s)
         )
 
-    def _launch_s(self, stage: StageWork) -> float:
+    def _launch_s(self, stage: StageWork, tokens: float) -> float:
+        """Launches of a step of so many tokens; between one and two, of as many steps of each."""
         k = self.k
+        sorted_share = min(1.0, max(0.0, tokens - 1)) if self.rates.one_token_dispatch else 1.0
         width: float = (self.work.hidden_size / USUAL_WIDTH) ** k.layer_width
         return width * (
             k.layer_s * stage.layers
-            + k.expert_layer_s * stage.expert_layers
+            + k.expert_layer_s * stage.expert_layers * sorted_share
             + k.latent_layer_s * stage.latent_layers
             + k.indexer_layer_s * stage.indexer_layers
             + k.state_layer_s * stage.state_layers

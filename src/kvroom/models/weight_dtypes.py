@@ -144,7 +144,9 @@ def _mix(mix: str, spec: ModelSpec | None) -> Quantisation:
         )
     linear = BY_NAME[MIXES[mix]]
     varies = mix not in ("q8_0", "q6_k", "q5_0", "q4_1", "q4_0")
-    return Quantisation(name=mix, linear=linear, base=FP16, rule=rule, varies_by_layer=varies)
+    # gpt-oss as published in GGUF (file type MXFP4_MOE): experts as they were trained, the rest in Q8_0
+    name = "mxfp4" if rule.native and mix == "q8_0" else mix
+    return Quantisation(name=name, linear=linear, base=FP16, rule=rule, varies_by_layer=varies)
 
 
 def _experts(spec: ModelSpec) -> int:

@@ -16,6 +16,8 @@ OPEN = 0
 
 
 _FILES = (".toml", ".json")
+_JOINED = re.compile(r"\s*\+\s*(?=[A-Za-z]|\d+\s*[x×*]|$)")
+"""What stands between unlike cards: ``Ryzen AI Max+ 395`` is one."""
 _TIMES = re.compile(
     r"(?P<before>[0-9]+)\s*[x×*]\s*(?P<card>\S.*)|(?P<name>.+?)\s*[x×*]\s*(?P<after>[0-9]+)", re.I
 )
@@ -24,8 +26,9 @@ _TIMES = re.compile(
 def counted_cards(text: str) -> tuple[str, int | None]:
     """A card's name and how many of it: ``H100:8``, ``8xH100``, ``H100x8`` (``×`` and ``*`` too); None where
     no number is said. Unlike cards are joined with ``+``, ``2xRTX-4090 + RTX-3090``, and counted together."""
-    if "+" in text and "{" not in text:
-        parts = [counted_cards(part.strip()) for part in text.split("+")]
+    pieces = () if "{" in text else _JOINED.split(text)
+    if len(pieces) > 1:
+        parts = [counted_cards(part.strip()) for part in pieces]
         names = (f"{name}:{count}" if (count or 1) > 1 else name for name, count in parts)
         return " + ".join(names), sum(count or 1 for _, count in parts)
     name, colon, count = text.rpartition(":")

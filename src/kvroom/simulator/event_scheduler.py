@@ -358,7 +358,7 @@ class EventScheduler(RequestStream):
                 tokens_of[request] = tokens
                 budget -= tokens
                 place += 1
-            elif not self.by_priority:
+            elif not self.config.goes_on:
                 break
         for request in order[place:]:
             if request.decoding and request.last_step >= step:

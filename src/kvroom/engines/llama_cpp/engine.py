@@ -91,6 +91,8 @@ OLLAMA_START_RULES = (
 )
 LLAMA_CPP = LlamaCpp(
     tensor_parallel=False,
+    one_token_dispatch=True,
+    own_card=True,
     name="llama.cpp",
     releases=BUILDS,
     label="llama.cpp",
@@ -111,6 +113,7 @@ LLAMA_CPP = LlamaCpp(
 )
 IK_LLAMA_CPP = LlamaCpp(
     tensor_parallel=False,
+    one_token_dispatch=True,
     name="ik_llama.cpp",
     label="ik_llama.cpp",
     support=BUILT_ON,
@@ -121,6 +124,8 @@ IK_LLAMA_CPP = LlamaCpp(
 )
 OLLAMA = LlamaCpp(
     tensor_parallel=False,
+    one_token_dispatch=True,
+    own_card=True,
     name="ollama",
     releases=modelled(ollama.OLDEST, ollama.CHANGES),
     label="Ollama",

@@ -206,8 +206,16 @@ def prepare(
         if settled.key == settled.value
         else f"{settled.key.name}/{settled.value.name}"
     )
+    stored = scenario.weight_dtype
+    if (
+        model.model_type == "gpt_oss"
+        and stored in (None, "mxfp4")
+        and model.source != "gguf header"
+    ):
+        stored = "q8_0"  # its published file: experts in MXFP4, all else in Q8_0
     changed = replace(
         scenario,
+        weight_dtype=stored,
         tp=1,
         pp=gpus,
         ep=1,

@@ -122,7 +122,7 @@ class Scheduler:
                 tokens_of[request] = tokens
                 budget -= tokens
                 place += 1
-            elif not self.config.by_priority:
+            elif not self.config.goes_on:
                 break  # by priority those behind it matter more: they are tried with what it gave up
         return tokens_of
 

@@ -58,11 +58,18 @@ class SchedulerConfig:
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = False
     policy: str = "fcfs"
+    tries_others: bool = True
+    """By priority, a request that gave way to itself does not keep those behind it from this step."""
 
     @property
     def by_priority(self) -> bool:
         """Whether the least important running request is preempted, not the last admitted."""
         return self.policy == "priority"
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether running requests behind one that gave way to itself are tried in the same step."""
+        return self.by_priority and self.tries_others
 
     @property
     def steps_in_flight(self) -> int:
@@ -104,7 +111,8 @@ class SchedulerConfig:
         """Whose blocks are taken when they give out, by place: the last admitted, or the least important."""
         if not self.by_priority:
             return len(running) - 1
-        return running.index(max(running))
+        ranks = [(request.priority, request.arrival) for request in running]
+        return ranks.index(max(ranks))  # of equals the first admitted
 
 
 def never_fits(request: ServedRequest, alone: bool) -> bool:

@@ -26,13 +26,15 @@ class GroupSpec:
     """A layer group: its kind, its block size and, where it has one, its window or chunk.
 
     ``prefill_checkpoint``: of recurrent layers whose kernels save a state within a step, what it is a
-    multiple of in tokens (0: they do not).
+    multiple of in tokens (0: they do not). ``rewritten``: a state that a running request names again counts
+    as written in that step, so that nobody may start from it before the next.
     """
 
     type: str
     block_size: int
     reach: int = 0
     prefill_checkpoint: int = 0
+    rewritten: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +76,9 @@ def _kv_cache_group(index: int, group: GroupSpec, caching: bool) -> KVCacheGroup
         case "mamba":
             if not caching:
                 return MambaGroup(index, group.block_size)
-            return AlignedMambaGroup(index, group.block_size, group.prefill_checkpoint)
+            return AlignedMambaGroup(
+                index, group.block_size, group.prefill_checkpoint, rewritten=group.rewritten
+            )
         case _:
             return FullAttentionGroup(index, group.block_size)
 

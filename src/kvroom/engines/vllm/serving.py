@@ -48,6 +48,7 @@ def serving_rules(deployment: Deployment) -> ServingRules:
                 block_size=tokens,
                 reach=reach,
                 prefill_checkpoint=spec.checkpoint_tokens,
+                rewritten=kind == "mamba" and not paged.rules.state_named_once,
             )
         )
     if not groups:
@@ -76,6 +77,7 @@ def serving_rules(deployment: Deployment) -> ServingRules:
         policy=one_of(*POLICIES)("engine_args.scheduling_policy", args.get("scheduling_policy"))
         if args.get("scheduling_policy")
         else "fcfs",
+        tries_others=paged.rules.priority_tries_others,
     )
     setup = SchedulerSetup(
         num_gpu_blocks=paged.num_blocks,

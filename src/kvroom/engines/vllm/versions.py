@@ -143,6 +143,11 @@ class VllmRules:
     """A request is admitted only where its whole prompt has blocks."""
     sparse_retention: bool = False
     """Prefixes of windows and state are kept at boundaries; before, each of their blocks."""
+    state_named_once: bool = False
+    """A recurrent state that is cached already is not taken for one of the step that names it again; before,
+    whoever would start from it waited for as long as its request stood at that boundary."""
+    priority_tries_others: bool = False
+    """By priority, running requests behind one that gave way to itself are tried in the same step."""
     v2_runner: Literal["dense", "all"] = "dense"
     """Models whose runner overlaps pipeline stages with asynchronous scheduling."""
     v2_estimates: bool = False
@@ -285,7 +290,13 @@ CHANGES: Changes = (
     ),
     (
         (0, 33, 0),
-        {"gdn_checkpoint": True, "gdn_alignment": 64, "v2_selects": True},
+        {
+            "gdn_checkpoint": True,
+            "gdn_alignment": 64,
+            "v2_selects": True,
+            "state_named_once": True,
+            "priority_tries_others": True,
+        },
     ),
 )
 """What each release changed in how much memory it finds, cuts, needs and prints."""

@@ -96,6 +96,35 @@ WEIGHT_QUALITY: Mapping[str, Effect] = {
 }
 """By weight dtype: linear layers narrowed from 16 bits."""
 
+GGUF_PERPLEXITY: Mapping[str, float] = {
+    "bf16": 6.233160,
+    "fp16": 6.233160,
+    "q8_0": 6.234284,
+    "q6_k": 6.253382,
+    "q5_k_m": 6.288607,
+    "q5_k_s": 6.336598,
+    "q5_0": 6.363224,
+    "q4_k_m": 6.407115,
+    "q4_k_s": 6.500529,
+    "q4_1": 6.682737,
+    "q4_0": 6.700147,
+    "iq4_nl": 6.455593,
+    "iq4_xs": 6.459705,
+    "q3_k_l": 6.787876,
+    "q3_k_m": 6.888498,
+    "q3_k_s": 7.863786,
+    "q2_k": 9.751568,
+}
+"""Perplexity of Llama 3 8B on wikitext by llama.cpp's mixes (llama.cpp, examples/perplexity, LLaMA 3 8b
+Scoreboard; IQ4 with an importance matrix, the others without). Larger models lose less."""
+
+
+def perplexity_ratio(mix: str) -> float | None:
+    """How much larger than in 16 bits a mix's perplexity was, as a ratio less one; None: not published."""
+    wide = GGUF_PERPLEXITY["fp16"]
+    return GGUF_PERPLEXITY[mix] / wide - 1 if mix in GGUF_PERPLEXITY else None
+
+
 LATENCY: Mapping[str, Effect] = {
     "kv_dtype=fp8": Effect(
         effect="Llama-3.1-8B: a token more in the cache costs 54 % of what it cost in BF16",

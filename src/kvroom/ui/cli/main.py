@@ -17,6 +17,7 @@ COMMANDS = {
     "calibrate": "Learn a machine's own memory and times from measurements.",
     "check": "Tell before launch whether what a file starts holds.",
     "compare": "Set Scenario files or links side by side.",
+    "fit": "Show what fits your own card: models, files, tokens/s.",
     "gpus": "List accelerators known by name; with NAME, its figures.",
     "launch": "Write the engine's command line, manifest or chart values.",
     "levers": "Rank every lever by requests, step time and cost.",

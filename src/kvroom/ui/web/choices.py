@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.verdict import Reason
 from kvroom.engines.base import Engine
 from kvroom.engines.registry import all_engines, engine_of
@@ -23,7 +24,6 @@ from kvroom.models.dtypes import CACHE_DTYPES, cache_dtype
 from kvroom.models.weight_dtypes import WEIGHT_DTYPES, named
 from kvroom.optimize.search.space import usual_layouts
 from kvroom.planner.place import deploy, subject
-from kvroom.planner.plan import work
 from kvroom.records import dataclass
 from kvroom.scenario.engine_names import engine_aliases
 from kvroom.scenario.layout import DEGREES
@@ -156,7 +156,7 @@ def _layouts(scenario: Scenario) -> Iterator[Choice]:
     open_layout = Scenario.from_dict(
         {**scenario.to_dict(), **usual, "gpu_count": scenario.gpu_count}
     )
-    chosen = work(open_layout, paths=False).plan
+    chosen = api.workings(open_layout, paths=False).plan
     told = next((text for text in chosen.warnings if text.startswith(CHOSEN)), "")
     yield Choice(
         value=None,
@@ -169,7 +169,7 @@ def _layouts(scenario: Scenario) -> Iterator[Choice]:
     for layout in _degrees(engine, model, scenario.gpu_count):
         says, refused = "", None
         try:
-            made = work(Scenario.from_dict({**scenario.to_dict(), **layout}), paths=False)
+            made = api.workings(Scenario.from_dict({**scenario.to_dict(), **layout}), paths=False)
         except KvroomError as error:
             refused = _of_error(error)
         else:

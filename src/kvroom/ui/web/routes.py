@@ -2,7 +2,8 @@
 
 Nothing here knows HTTP, so that a server and a page without one answer from the same table. A function is
 given the question and a Listener; what it returns is the answer (text is JSON already), and what it says
-through the Listener are lines before it. KvroomError says why there is no answer.
+through the Listener are lines before it. KvroomError says why there is no answer. What few questions need is
+imported where they are answered: in a browser a start costs.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from kvroom.errors import KvroomError
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
-from kvroom.ui.web import choices, simulations, taken
+from kvroom.ui.web import choices
 from kvroom.ui.web.answers import Answers, parts_of
 from kvroom.ui.web.questions import Listener, PageQuestion
-from kvroom.ui.web.sections import dropped, launched, levers, reality, tiers
+from kvroom.ui.web.sections import levers, reality, tiers
 from kvroom.units import check_float, decimal_memory
 
 MAX_TOGETHER = 16
@@ -119,12 +120,16 @@ def _levers(question: PageQuestion, listener: Listener) -> Any:
 
 def _reconcile(one_question: PageQuestion, _: Listener) -> Any:
     """A file beside the question in ``?s=``; what it tells. Nothing of it is kept."""
+    from kvroom.ui.web.sections import dropped
+
     question = Scenario.from_link(f"#s={one_question.query.get('s', '')}")
     return dropped.answer(one_question.body, question.differences())
 
 
 def _take(one_question: PageQuestion, _: Listener) -> Any:
     """Anything dropped or pasted beside the question in ``?s=``: the question that comes of it."""
+    from kvroom.ui.web import taken
+
     query = one_question.query
     question = Scenario.from_link(f"#s={query.get('s', '')}")
     return taken.take(one_question.body, question.differences(), query.get("name", "")[:80])
@@ -139,16 +144,22 @@ def _choices(question: PageQuestion, _: Listener) -> Any:
 
 def _launch(question: PageQuestion, _: Listener) -> Any:
     """The commands that start a Scenario's deployment, a text a form; refused where its engine would."""
+    from kvroom.ui.web.sections import launched
+
     return launched.answer(Scenario.from_dict(question.body))
 
 
 def _simulate(question: PageQuestion, listener: Listener) -> None:
     """A simulation, line by line."""
+    from kvroom.ui.web import simulations
+
     simulations.simulate(question.body, listener)
 
 
 def _reuse(question: PageQuestion, listener: Listener) -> None:
     """How much of a trace's prefixes could be used again."""
+    from kvroom.ui.web import simulations
+
     simulations.reuse(question.body, listener)
 
 

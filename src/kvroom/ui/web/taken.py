@@ -17,7 +17,6 @@ from kvroom import api
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import read_start, read_together, starts_of, stated_rest
 from kvroom.models.files import MAX_JSON_BYTES
-from kvroom.models.load import load
 from kvroom.observe.check import Checker, Expectations
 from kvroom.observe.logs.startup import read_bytes
 from kvroom.records import dataclass
@@ -226,7 +225,7 @@ def _command(text: str, asked: dict[str, Any]) -> Taken | None:
 
 def _is_known(model: Any) -> bool:
     try:
-        load(model, paths=False)
+        api.model(model, hub=False)
     except KvroomError:
         return False
     return True
