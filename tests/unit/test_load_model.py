@@ -8,7 +8,9 @@ import pytest
 import kvroom
 from kvroom.latency.clock import PS_PER_S, ExpertReads, Reach, StepClock
 from kvroom.latency.load import SPREAD, Length, Load, LoadModel, as_kept, lengths_of
-from kvroom.workloads.synthetic import parse
+from kvroom.scenario.scenario import Scenario
+from kvroom.workloads.synthetic import of_workload, parse
+from support import asked
 
 VARIED = {
     "input": "lognormal:mean=1000:sigma=0.7:min=16:max=6000",
@@ -239,17 +241,62 @@ def test_few_places_are_waited_for():
     assert wide.open_arrivals(0.5 / service).no_room_s == 0
 
 
-def test_answers_of_one_length_keep_users_in_step():
-    """Their prompts come together: the plan says so, and its band holds the wait."""
-    workload = {"input": 1000, "output": 200, "arrivals": "closed:32"}
+@pytest.mark.parametrize(
+    "tokens_in, tokens_out, users", [(1000, 200, 4), (1000, 200, 32), (4000, 100, 16)]
+)
+def test_answers_of_one_length_keep_users_in_step(tokens_in, tokens_out, users):
+    """Their prompts come together: the plan says so and has the wait; its bands hold users who are spread."""
+    workload = {"input": tokens_in, "output": tokens_out, "arrivals": f"closed:{users}"}
     keys = {"model": "llama-3-8b", "gpu": "H100-SXM", "context_tokens": 8192}
     told = kvroom.plan(**keys, workload=workload)
     seen = kvroom.simulate(**keys, workload=workload).figures
     assert any("keep the users in step" in w for w in told.warnings)
-    assert told.serving.ttft_s < seen["ttft_s"]["mean"] <= told.serving.ttft_high_s
-    spread = kvroom.plan(**keys, workload={**workload, "output": "uniform:160-240"})
+    assert told.serving.ttft_s == pytest.approx(seen["ttft_s"]["mean"], rel=0.05)
+    assert told.serving.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.03)
+    low, high = (round(factor * tokens_out) for factor in (0.8, 1.2))
+    spread = kvroom.plan(**keys, workload={**workload, "output": f"uniform:{low}-{high}"})
     assert not any("keep the users in step" in w for w in spread.warnings)
-    assert spread.serving.ttft_high_s < told.serving.ttft_high_s
+    assert told.serving.ttft_low_s <= spread.serving.ttft_low_s < told.serving.ttft_s
+    assert spread.serving.tpot_high_s <= told.serving.tpot_high_s * 1.01
+
+
+def test_groups_in_step_wait_for_the_group_before_and_meet_the_others():
+    """Of four groups that fill a step each, scheduled one step ahead, the first meets three others and each
+    of the rest two: the group that it waits behind is computed while it waits, not while it decodes."""
+    lengths = lengths_of(1000, 400)
+    load = replace(MODEL.load, lengths=lengths, chunk_tokens=1004, steps_ahead=1, in_step=True)
+    model = replace(MODEL, load=replace(load, users=4))
+    t = model.closed_loop(4)
+    full = model.step_s(3, 1)
+    assert t.own_s == pytest.approx(full)
+    assert t.queued_s == pytest.approx(3 / 4 * full, rel=1e-3)
+    assert t.prompts_a_step == pytest.approx((3 + 2 + 2 + 2) / 4 / 399, rel=1e-3)
+    alone = replace(model, load=replace(model.load, chunk_tokens=8192)).closed_loop(4)
+    assert (alone.queued_s, alone.prompts_a_step) == (0.0, 0.0)  # all four are one group
+    few = replace(model, dp=16).closed_loop(4)
+    assert few.own_s == pytest.approx(model.step_s(0, 1))  # however many replicas: a whole prompt
+
+
+def workload_of(keys):
+    return Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM", "workload": keys}).workload
+
+
+def test_lengths_of_which_only_the_mean_is_told_stay_within_the_longest():
+    workload = {"input_tokens": 7000, "output_tokens": 1100, "concurrency": 4}
+    keys = {"model": "llama-3-8b", "gpu": "H100-SXM", "context_tokens": 8192}
+    seen = kvroom.simulate(**keys, workload=workload).figures
+    assert seen["requests"]["dropped"] == 0
+    told = kvroom.plan(**keys, workload=workload)
+    assert told.serving.ttft_s == pytest.approx(seen["ttft_s"]["mean"], rel=0.05)
+    assert any("drawn from 0.99 to 1.01" in w for w in seen["warnings"])
+    source = of_workload(workload_of(workload))
+    for limit in range(8100, 10000, 300):
+        drawn = source.within(limit)
+        assert drawn.input.mean + drawn.output.mean == 8100
+        assert max(r.input_tokens + r.output_tokens for r in drawn) <= limit
+    assert source.within(9720) == source
+    told_one = of_workload(workload_of({**workload, "input": "uniform:5600-8400"}))
+    assert told_one.within(8192).input == told_one.input  # what is asked is not changed
 
 
 def test_a_closed_loop_runs_several_sessions_of_each_user():
@@ -268,6 +315,35 @@ def test_host_memory_keeps_conversations_too():
     below = kvroom.plan(**keys, workload=workload, tiers=tiers).serving
     little = kvroom.plan(**keys, workload=workload, tiers=[{"kind": "host", "bytes": "1GiB"}])
     seen = kvroom.simulate(**keys, workload=workload, tiers=tiers).figures
-    assert below.tpot_s < little.serving.tpot_s <= bare.tpot_s
+    assert below.tpot_s < little.serving.tpot_s <= bare.tpot_s * 1.001
     assert below.tpot_low_s <= seen["tpot_s"]["mean"] <= below.tpot_high_s
+    assert below.ttft_low_s <= seen["ttft_s"]["mean"] <= below.ttft_high_s
+    assert below.ttft_s == pytest.approx(seen["ttft_s"]["mean"], rel=0.1)
     assert below.ttft_s < bare.ttft_s
+
+
+def test_what_only_a_tier_has_is_fetched_where_that_is_quicker():
+    """One conversation: its first token waits for the bytes of what it left over the link's rate."""
+    workload = {"input": 4000, "output": 100, "turns": 4, "think": "60s", "arrivals": "closed:60"}
+    keys = {
+        "model": "llama-3.1-70b",
+        "gpu": "H100-SXM",
+        "tp": 4,
+        "engine": "vllm",
+        "workload": workload,
+    }
+
+    def with_tier(rate):
+        tier = {"kind": "host", "bytes": "4TiB", **({"bytes_per_s": rate} if rate else {})}
+        return asked(**keys, tiers=[tier])
+
+    fast, slow, never = with_tier(10**12), with_tier(10**11), with_tier(10**9)
+    at = [w.load.below[0].token_s for w in (fast, slow, never)]
+    assert at[1] == pytest.approx(10 * at[0], rel=1e-3)
+    assert at[0] * 10**12 == pytest.approx(
+        327_680, rel=0.01
+    )  # 80 layers, 8 heads of 128, 2 of 2 bytes
+    ttft = [w.times.ttft_engine_s for w in (fast, slow, never)]
+    bare = asked(**keys).times.ttft_engine_s
+    assert ttft[0] < ttft[1] < ttft[2]
+    assert ttft[2] == pytest.approx(bare, rel=0.02)  # nobody fetches what is computed sooner

@@ -40,6 +40,7 @@ UNKNOWN_RECIPE = "setup=unknown"
 """Where nobody says how a server was set up it is as a run of somebody not yet heard of."""
 
 
+@lru_cache(maxsize=4096)
 def kind_of_level(level: str) -> str:
     """``engine tp`` of ``engine=vllm tp=4``: the names without their values."""
     return " ".join(part.partition("=")[0] for part in level.split())

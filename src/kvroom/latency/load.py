@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from importlib.resources import files
 from math import ceil, erf, exp, inf, pi, sqrt
 
@@ -62,8 +62,9 @@ def _errors() -> dict[str, float]:
 class Length:
     """One request: prompt tokens found cached and computed, and tokens of the answer.
 
-    Of those cached its own conversation left ``own``, ``away_s`` before it came. It holds ``blocks`` once it
-    is done, and the next turn comes for them after ``gone_s``.
+    Of those cached its own conversation left ``own``, ``away_s`` before it came; where a tier below the cache
+    has them they are there after ``fetch_s``. It holds ``blocks`` once it is done, and the next turn comes
+    for them after ``gone_s``.
     """
 
     cached: int = 0
@@ -73,11 +74,22 @@ class Length:
     away_s: float = 0.0
     blocks: float = 0.0
     gone_s: float = inf
+    fetch_s: float = 0.0
 
     @property
     def context_tokens(self) -> float:
         """Tokens that its decode steps look back on, on average."""
         return self.cached + self.computed + self.output / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Below:
+    """A tier below the cache: it keeps the last ``blocks`` that were used, the cache's own among them, and
+    brings tokens in ``latency_s`` and ``token_s`` for each."""
+
+    blocks: float
+    latency_s: float
+    token_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +99,9 @@ class Load:
     ``lengths`` are requests that stand for all. ``users`` are at once in a closed loop, ``think_s`` between
     an answer and their next prompt on average, of which ``thinking_ratio`` are above zero; else
     ``requests_per_s`` come. ``slots`` requests have room at once, give or take ``slots_deviation``; of
-    ``cache_blocks`` one that runs holds ``running_blocks``, and the rest is what ended requests left. All
-    these are of all ``replicas`` of the deployment, which share them evenly.
+    ``cache_blocks`` one that runs holds ``running_blocks``, and the rest is what ended requests left, which
+    the tiers ``below`` keep for longer, the nearest first. All these are of all ``replicas`` of the
+    deployment, which share them evenly.
     ``chunk_tokens`` are computed in one step at most, prompts in steps of their own where ``apart`` (SGLang);
     ``steps_ahead`` steps are scheduled before the one that runs is over (1 with asynchronous scheduling).
     ``spread``: the users do not all begin at once. ``in_step``: all answers and pauses are of one length, so
@@ -107,6 +120,7 @@ class Load:
     slots_deviation: float = 0.0
     cache_blocks: float = inf
     running_blocks: float = 0.0
+    below: tuple[Below, ...] = ()
     chunk_tokens: int = CHUNK_TOKENS
     steps_ahead: int = 0
     apart: bool = False
@@ -152,7 +166,7 @@ class Times:
     ``own_s`` + ``queued_s`` + ``no_room_s``, and ``ttft_s`` = ``ttft_engine_s`` + ``front_end_s`` +
     ``start_s``. ``decoding`` requests decode at once and ``requests_per_s`` are finished, in all replicas;
     ``saturated`` where more come than these can serve, so that ``ttft_s`` has no end. ``together_s`` is what
-    prompts of all who are served take where they stay in step: a first token may wait for that.
+    a first token waits for longer because all who are served stay in step.
     """
 
     tpot_s: float
@@ -208,41 +222,78 @@ def served(clock: Clock, load: Load, near: float | None = None) -> Times:
     times = times_of(load.lengths, near)
     if load.cache_blocks == inf or not any(length.own for length in load.lengths):
         return times
-    return as_kept(load, times, times_of)
+    steps = step_clock(clock)
+
+    def computing_s(length: Length) -> float:
+        own = length.own
+        spent = steps.mixed_ps(0, own, 1) - steps.mixed_ps(0, 0, 0)
+        return (spent + steps.chunk_ps(length.cached - own, own)) / PS_PER_S
+
+    return as_kept(load, times, times_of, computing_s)
 
 
 def as_kept(
-    load: Load, times: Times, times_of: Callable[[tuple[Length, ...], float | None], Times]
+    load: Load,
+    times: Times,
+    times_of: Callable[[tuple[Length, ...], float | None], Times],
+    computing_s: Callable[[Length], float] = lambda length: inf,
 ) -> Times:
     """The times of conversations whose tokens stay cached only as long as there is room for them.
 
     What ended requests leave goes when room is wanted, the oldest first, so what was left less than a time T
     ago is found. T is such that running requests and what was left in T fill the cache (the characteristic
     time of an LRU cache: Che, Tung, Wang 2002, IEEE J. Sel. Areas Commun. 20(7)). ``times`` are those where
-    all is found.
+    all is found. Of tiers below the cache each has such a time of its own; what only they have is fetched,
+    where that is quicker than ``computing_s`` what the conversation left.
     """
+    rooms = (load.cache_blocks, *(tier.blocks for tier in load.below))
 
-    def stays(kept_s: float, at: Times) -> bool:
+    def stays(kept_s: float, at: Times, room: float = rooms[-1]) -> bool:
         left = sum(length.blocks * min(length.gone_s, kept_s) for length in load.lengths)
         run_s = at.own_s + at.queued_s + at.tpot_s * (load.output_tokens - 1)
         running = min(load.slots, at.requests_per_s * run_s)
         held = running * load.running_blocks + at.requests_per_s * left / len(load.lengths)
-        return held <= load.cache_blocks
+        return held <= room
+
+    def fetched(length: Length) -> Length:
+        if not length.own or length.away_s < ages[0] - times.no_room_s:
+            return length
+        below = zip(load.below, (*ages[1:], inf), strict=True)
+        tier = next(t for t, age in below if length.away_s < age - times.no_room_s)
+        wait = tier.latency_s + length.own * tier.token_s
+        return replace(length, fetch_s=wait) if wait <= computing_s(length) else _found(length, 0)
 
     longest = max(length.away_s for length in load.lengths)
-    high = longest + times.no_room_s + times.tpot_s
-    if stays(high, times):
+    top = high = longest + times.no_room_s + times.tpot_s
+    kept = load.lengths
+    if not stays(high, times):
+        low, kept = 0.0, ()
+        for _ in range(KEPT_ROUNDS):
+            kept_s = (low + high) / 2
+            found = tuple(_found(length, kept_s - times.no_room_s) for length in load.lengths)
+            times = times_of(found, times.decoding)
+            if stays(kept_s, times):
+                low, kept = kept_s, found
+            else:
+                high = kept_s
+        if not kept:
+            return times
+        times = times_of(kept, times.decoding)
+    if not load.below:
         return times
-    low, lost = 0.0, None
-    for _ in range(KEPT_ROUNDS):
-        kept_s = (low + high) / 2
-        found = tuple(_found(length, kept_s - times.no_room_s) for length in load.lengths)
-        times = times_of(found, times.decoding)
-        if stays(kept_s, times):
-            low, lost = kept_s, found
-        else:
-            high = kept_s
-    return times if lost is None else times_of(lost, times.decoding)
+    ages = [_oldest(partial(stays, at=times, room=room), top) for room in rooms[:-1]]
+    return times_of(tuple(fetched(length) for length in kept), times.decoding)
+
+
+def _oldest(stays: Callable[[float], bool], high: float) -> float:
+    """The greatest age up to ``high`` that ``stays``."""
+    if stays(high):
+        return inf
+    low = 0.0
+    for _ in range(2 * KEPT_ROUNDS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if stays(middle) else (low, middle)
+    return low
 
 
 def _found(length: Length, kept_s: float) -> Length:
@@ -408,6 +459,7 @@ class LoadModel:
             own, queued = self._first_s(beside, prompts, most, others * running)
             if load.thinking_ratio:
                 queued += self._rest_s(decoding, prompts, most, others * running)
+            queued += self._fetching_s(whole, others * running)
             stay = own + queued + self.decode_steps * whole
             at_once = here * stay / (stay + load.think_s)
             waiting = _beyond(at_once, slots, deviation)
@@ -435,8 +487,38 @@ class LoadModel:
         )
         if not load.in_step or self.clock.tokens_a_step > 1:
             return times
-        others = max(0.0, min(here, slots) - 1)
-        return replace(times, together_s=others * self._prompt_s(beside, max(1.0, most)))
+        return self._together(max(1.0, min(here, slots)), times)
+
+    def _together(self, users: float, spread: Times) -> Times:
+        """``users`` of a rank whose answers end together, ``spread`` if they did not.
+
+        Their prompts come as one and fill steps one after another, so that who begins in one step ends in
+        one: groups, each as large as a step's tokens, which stay. A group waits for the step ahead, which
+        computes the prompts of the group before it, and meets those of the others while it decodes.
+        """
+        most = self.prompts_at_most(users)
+        group = min(users, max(1.0, most))
+        groups, chunks = users / group, ceil(1 / most)
+        beside = self._beside(users - group)
+        full = self.step_s(beside, group) + (chunks - 1) * self._again_s
+        full += (chunks - 1) * self.step_s(beside)
+        ahead = self.load.steps_ahead * full * (1 - 1 / groups) + self._fetching_s(full, groups - 1)
+        decode, prompt = self.step_s(users), self._prompt_s(users - group, group)
+        met = (users - group) * max(0.0, 1 - self.load.steps_ahead / groups) / self.decode_steps
+        tpot = decode + met * prompt
+        own = full + self._late_s
+        loop = own + ahead + self.decode_steps * tpot + self.load.think_s + spread.no_room_s
+        return replace(
+            spread,
+            tpot_s=tpot,
+            step_s=decode,
+            prompts_a_step=met,
+            prompt_s=prompt,
+            own_s=own,
+            queued_s=ahead,
+            requests_per_s=self.load.users / loop,
+            together_s=max(0.0, own + ahead - spread.own_s - spread.queued_s),
+        )
 
     def _in_line(self, users: float, slots: float, stay: float) -> float:
         """Seconds for which ``users`` who think wait for one of ``slots`` (Engset's model with a queue, as
@@ -454,6 +536,13 @@ class LoadModel:
         long = self.step_s(self._beside(decoding), min(1.0, most))
         within = min(running, prompts)
         return self.load.thinking_ratio * (within * long + (running - within) * step) / 2
+
+    def _fetching_s(self, step: float, busy: float) -> float:
+        """Until what a request finds in a tier is there, and then the rest of the step of the ``busy`` others
+        under way, on average over all requests."""
+        waits = [length.fetch_s for length in self.load.lengths if length.fetch_s]
+        rest = len(waits) * min(1.0, busy) * step / 2
+        return (sum(waits) + rest) / len(self.load.lengths)
 
     def open_arrivals(self, requests_per_s: float) -> Times:
         """Arrivals at ``requests_per_s`` (of all ranks), independent of one another.
@@ -499,6 +588,7 @@ class LoadModel:
         )
         full = min(NEARLY, rate * self._full_step_s(decoding) / most)
         queued = rest + ahead + _backlog(full, most) * self._full_step_s(decoding)
+        queued += self._fetching_s(step, decoding)
         together = min(max(1.0, most), 1 + rate * (rest + ahead))
         one = self.step_s(self._beside(decoding), 1.0) - beside + (chunks - 1) * self._again_s
         own = chunks * beside + together * one + self._late_s

@@ -15,8 +15,9 @@ from kvroom.engines import serving_rules
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
+from kvroom.latency.clock import StepClock
 from kvroom.latency.disaggregation import fetched_bytes
-from kvroom.latency.load import CHUNK_TOKENS, Length, Load, lengths_of
+from kvroom.latency.load import CHUNK_TOKENS, Below, Length, Load, lengths_of
 from kvroom.planner.place import machine_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
@@ -26,12 +27,21 @@ from kvroom.units import check_int
 from kvroom.workloads.distributions import Distribution, Fixed, Uniform
 from kvroom.workloads.requests import PS_PER_S, Request
 from kvroom.workloads.sessions import as_graph, shared_tokens
-from kvroom.workloads.synthetic import SPREAD, TOGETHER, Session, Synthetic, of_workload
+from kvroom.workloads.synthetic import (
+    SPREAD,
+    TOGETHER,
+    Session,
+    Synthetic,
+    drawn_sessions,
+    of_workload,
+)
 
 SAMPLE = 256
 """Requests that stand for lengths that differ."""
 EVENLY = (-0.8, -0.4, 0.0, 0.4, 0.8)
 """The middles of five parts of an even distribution from -1 to 1."""
+STILL = StepClock(step_ps=0, request_ps=0, token_ps=0, prompt_ps=0, reaches=())
+"""Where links are asked for their rates, and no step is taken."""
 CHUNK_FLAGS = ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens")
 
 
@@ -84,6 +94,7 @@ def loaded(
     """The load of requests of ``source`` on so many ``replicas`` of ``deployment``, of which each
     holds ``room`` at
     once; None where they come all at once."""
+    source = source.within(deployment.context_tokens)
     arrivals, prefix = source.arrivals, source.prefix.tokens
     if arrivals.kind == "once":
         return None
@@ -105,7 +116,7 @@ def loaded(
             for x in lengths_of(source.input.mean, source.output.mean, _factors(source))
         )
     else:
-        sessions = replace(source, requests=SAMPLE, start=TOGETHER).sessions()
+        sessions = drawn_sessions(replace(source, requests=SAMPLE, start=TOGETHER))
         kept = _kept_blocks(rules)
         sample = [x for session in sessions for x in _cached(session, prefix, block, kept)]
         lengths = tuple(length for length, _ in sample)
@@ -136,21 +147,35 @@ def loaded(
 
 
 def kept_below(load: Load, scenario: Scenario, deployment: Deployment) -> Load:
-    """The load with the blocks that tiers below the cache keep of ended requests, where it has any; what
-    fetching them takes is left out."""
-    if load.cache_blocks == inf or not scenario.tiers:
+    """The load with the blocks that tiers below the cache keep of ended requests, and how long it takes to
+    bring them, where it has any. What is written through and stays is in the tier twice."""
+    blocks = sum(length.blocks for length in load.lengths)
+    if load.cache_blocks == inf or not scenario.tiers or not blocks:
         return load
-    from kvroom.simulator.offload_tiers import sized  # few questions have tiers
+    from kvroom.simulator.offload_tiers import Plant, sized  # few questions have tiers
 
     machine = machine_of(scenario, deployment.layout.gpus)
-    rooms = [tier.bytes for tier in sized(scenario.tiers, machine)]
-    blocks = sum(length.blocks for length in load.lengths)
+    tiers = sized(scenario.tiers, machine)
+    plant = Plant(
+        tiers=tiers,
+        machine=machine,
+        d=deployment,
+        clock=STILL,
+        block_tokens=1,
+        unit=1,
+        batch_tokens=load.chunk_tokens,
+    )
     tokens = [x.cached + x.computed + x.output for x in load.lengths]
-    if not blocks or any(room is None for room in rooms):
-        return replace(load, cache_blocks=inf)
     each = sum(fetched_bytes(deployment, n) for n in tokens) / blocks
-    below = sum(room for room in rooms if room) / each * load.replicas
-    return replace(load, cache_blocks=load.cache_blocks + below)
+    room, below = load.cache_blocks, []
+    for tier, (latency_s, token_s) in zip(tiers, plant.fetching_s(), strict=True):
+        own = inf if tier.bytes is None else tier.bytes / each * load.replicas
+        if tier.bytes is None and tier.asked.times_gpu is not None:
+            own = tier.asked.times_gpu * load.cache_blocks
+        twice = tier.asked.inclusive and tier.asked.write != "back"
+        room = max(room, own) if twice else room + own
+        below.append(Below(blocks=room, latency_s=latency_s, token_s=token_s))
+    return replace(load, below=tuple(below))
 
 
 def in_step(source: Synthetic) -> bool:

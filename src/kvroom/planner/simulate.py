@@ -24,7 +24,7 @@ from kvroom.planner.cluster import (
     passage_of,
     with_tiers,
 )
-from kvroom.planner.load import loaded
+from kvroom.planner.load import kept_below, loaded
 from kvroom.planner.offload import told, warnings_of
 from kvroom.planner.plan import QUEUE_WITHOUT_END, Workings, work
 from kvroom.planner.pools import pools_of
@@ -248,7 +248,7 @@ def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, fl
         copies = sum(count for _, _, count in pools_of(workings.plan.scenario))
         load = loaded(source, deployment, workings.answer, shared, copies)
         if load is not None:
-            times = served(timing.clock, load)
+            times = served(timing.clock, kept_below(load, workings.plan.scenario, deployment))
             return times.front_end_s, times.start_s
     k = timing.clock.k
     return k.first_s + k.wait * timing.clock.decode_s(
@@ -281,6 +281,8 @@ def serve(
         groups = [replace(group, rules=scheduler(group.rules)) for group in groups]
     rules = groups[0].rules
     limits = limits_of(slo)
+    if isinstance(source, Synthetic):
+        source = source.within(workings.deployment.context_tokens)
     front_end_s, start_s = outside_of(workings, source)
     outside = round((front_end_s + start_s) * PS_PER_S)
     warmup = usual_warmup(source) if warmup is None else warmup

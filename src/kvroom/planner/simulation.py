@@ -24,7 +24,7 @@ from kvroom.simulator.frames import Frame
 from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
 from kvroom.workloads.sessions import SessionPool
-from kvroom.workloads.synthetic import CLOSED_LOOP_SPREAD, Synthetic, spreads
+from kvroom.workloads.synthetic import Synthetic, spread_of, spreads
 from kvroom.workloads.traces.reader import Trace
 
 TIMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "end to end"}
@@ -205,10 +205,12 @@ def _spread_notes(workings: Workings, requests: Iterable[Request]) -> Iterator[s
     workload = workings.plan.scenario.workload
     loop = isinstance(requests, Synthetic) and requests.arrivals.users
     if loop and workload is not None and spreads(workload):
-        low, high = CLOSED_LOOP_SPREAD
+        wide = round(spread_of(workload, workings.deployment.context_tokens), 2)
+        short = "" if wide == 0.2 else ", no further since requests may be no longer"
         yield (
-            f"lengths are drawn from {low:g} to {high:g} of their means, as benchmarks do, since users of"
-            " one length would keep step (--workload input=1000,output=200 keeps to one length)"
+            f"lengths are drawn from {1 - wide:g} to {1 + wide:g} of their means{short}, as benchmarks do,"
+            " since users of one length would keep step"
+            " (--workload input=1000,output=200 keeps to one length)"
         )
 
 

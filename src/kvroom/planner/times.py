@@ -154,22 +154,29 @@ def serving_of(timing: Timing | None, load: Load | None) -> tuple[Serving, Times
         return Serving(), None
     times = served(timing.clock, load)
     serving = _banded(timing, timing, times, load.output_tokens, static=load.static)
-    if times.together_s and serving.ttft_high_s and serving.tpot_high_s:
-        # Prompts that come all at once are waited for before the first token, or between the others.
+    if times.together_s:
+        # A server's users do not stay in step for ever: the bands hold those who are spread, too.
+        spread = served(timing.clock, replace(load, in_step=False), times.decoding)
+        other = _banded(timing, timing, spread, load.output_tokens)
         serving = replace(
             serving,
-            ttft_high_s=serving.ttft_high_s + times.together_s,
-            tpot_high_s=serving.tpot_high_s + times.together_s / load.output_tokens,
+            ttft_low_s=_least(serving.ttft_low_s, other.ttft_low_s),
+            tpot_low_s=_least(serving.tpot_low_s, other.tpot_low_s),
+            tpot_high_s=max(serving.tpot_high_s or 0.0, other.tpot_high_s or 0.0),
         )
     return serving, times
+
+
+def _least(*values: float | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)
 
 
 def in_step_note(load: Load, times: Times) -> str:
     """That users keep in step, and what a first token then waits for."""
     wait = show_seconds(times.together_s)
     return (
-        f"answers of {load.output_tokens:,} tokens each keep the users in step: where their prompts come"
-        f" together a first token waits up to {wait} more (output=uniform:LOW-HIGH spreads them)"
+        f"answers of {load.output_tokens:,} tokens each keep the users in step: their prompts come"
+        f" together and a first token waits {wait} longer (output=uniform:LOW-HIGH spreads them)"
     )
 
 

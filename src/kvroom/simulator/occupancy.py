@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import inf, sqrt
 
 from kvroom.answer.plan import Room
@@ -109,15 +110,21 @@ def held_blocks(
 ) -> tuple[float, float]:
     """Blocks that a running request holds on average and their standard deviation, requests of these
     lengths coming one as often as the other; each keeps its blocks ``ahead`` steps longer than it runs."""
+    budget = setup.config.max_num_batched_tokens
+    return _held(tuple(setup.groups), budget, tuple(lengths), ahead)
+
+
+@lru_cache(maxsize=64)  # many questions have one workload
+def _held(
+    groups: tuple[GroupSpec, ...], budget: int, lengths: tuple[tuple[int, int], ...], ahead: int
+) -> tuple[float, float]:
     weight = total = even = squares = 0.0
     for prompt, answer in lengths:
         # Its own steps (a prompt begins anywhere in a step's tokens), then a step a token after the first.
-        steps_of_prompt = 1 + prompt / setup.config.max_num_batched_tokens
+        steps_of_prompt = 1 + prompt / budget
         steps = answer - 1
-        first, last = blocks_of(setup.groups, prompt), blocks_of(setup.groups, prompt + steps)
-        total += steps_of_prompt * first + sum(
-            _grown(group, prompt, steps) for group in setup.groups
-        )
+        first, last = blocks_of(groups, prompt), blocks_of(groups, prompt + steps)
+        total += steps_of_prompt * first + sum(_grown(group, prompt, steps) for group in groups)
         total += ahead * last
         # The deviation is that of what grows evenly from first to last.
         even += steps_of_prompt * first + steps * (first + last) / 2

@@ -164,6 +164,17 @@ class Plant:
         self.made.append(tiers)
         return tiers
 
+    def fetching_s(self) -> list[tuple[float, float]]:
+        """By tier, seconds until a read's first byte and for each token, with nothing else on its links."""
+        units = 2**20 * self.block_tokens  # many: a token's time is less than a clock's tick
+        return [
+            (
+                level.latency_ps / PS_PER_S,
+                max(link.takes_ps(2**20, level.width) for link in level.links) / units / PS_PER_S,
+            )
+            for level in self._levels()
+        ]
+
     def _levels(self) -> list[OffloadLevel]:
         dp = self.d.layout.dp
         above = self._above()

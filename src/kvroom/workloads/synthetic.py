@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from math import ceil
 from typing import Any
@@ -25,6 +26,7 @@ from kvroom.units import check_float, check_int, number, parse_tokens
 from kvroom.workloads.distributions import (
     Distribution,
     Fixed,
+    Uniform,
     pairs,
     parse_length,
     parse_time,
@@ -44,6 +46,8 @@ CLOSED_LOOP_ROUNDS = 6
 MOST_UNASKED = 20_000
 DRAWS = 256
 """Requests that stand for a workload whose lengths differ."""
+KEPT = 32
+"""Workloads whose draws are kept."""
 PS_PER_NS = 10**3
 
 
@@ -114,7 +118,8 @@ class Synthetic:
     adds ``result`` tokens. ``subagents`` is how many a turn forks on average, behind its first call; each
     makes as many calls as a turn. ``requests`` counts calls. Users of a closed loop ``start`` all together,
     each with its session's first turn, or spread, in the midst of their sessions: what a client sees of a
-    start together is in the mean of its first tokens.
+    start together is in the mean of its first tokens. ``spread`` are the lengths of which only the mean was
+    asked.
     """
 
     arrivals: Arrivals
@@ -132,6 +137,7 @@ class Synthetic:
     start: str = TOGETHER
     requests: int = 1000
     seed: int = 0
+    spread: tuple[str, ...] = ()
 
     @property
     def chains(self) -> bool:
@@ -152,6 +158,24 @@ class Synthetic:
         arrivals = Arrivals("closed", users=users)
         return replace(self, arrivals=arrivals, requests=requests, seed=seed)
 
+    def within(self, limit_tokens: int) -> Synthetic:
+        """The same with lengths of which only the mean was asked spread no wider than ``limit_tokens`` allow
+        a request: who asks for a mean that fits means no requests that do not."""
+        if not self.spread or self.chains or self.first is not None:
+            return self
+        room = limit_tokens - self.prefix.tokens
+        means = {name: getattr(self, name).mean for name in ("input", "output")}
+        wide = {name: getattr(self, name).high - means[name] for name in self.spread}
+        over = sum(means.values()) + sum(wide.values()) - room
+        if over <= 0 or any(
+            not isinstance(getattr(self, n), Fixed) for n in means if n not in wide
+        ):
+            return self
+        share = max(0.0, 1 - over / sum(wide.values()))
+        drawn = {name: _around(means[name], int(means[name] + share * wide[name])) for name in wide}
+        given = {"input": self.input, "output": self.output} | drawn
+        return replace(self, input=given["input"], output=given["output"], spread=())
+
     @property
     def midway(self) -> bool:
         """Whether the users of a closed loop are there in the midst of their sessions at first."""
@@ -168,9 +192,7 @@ class Synthetic:
         alike = all(isinstance(each, Fixed) for each in varied) and self.first is None
         if alike and not self.subagents and self.turns.mean == self.agent.mean == 1:
             return [(self.prefix.tokens + round(self.input.mean), round(self.output.mean))]
-        # Session by session: by arrival all first turns, which are short, would come first.
-        each = (r for session in self.sessions() for r in session)
-        return ((r.input_tokens, r.output_tokens) for r in islice(each, DRAWS))
+        return _drawn_lengths(self)
 
     def sessions(self) -> Iterator[Session]:
         """The sessions by arrival, ``requests`` requests in all.
@@ -207,6 +229,19 @@ class Synthetic:
                 heapq.heappush(waiting, (request.arrival_ps, order, request))
         while waiting:
             yield heapq.heappop(waiting)[2]
+
+
+@lru_cache(maxsize=KEPT)
+def _drawn_lengths(made: Synthetic) -> tuple[tuple[int, int], ...]:
+    # Session by session: by arrival all first turns, which are short, would come first.
+    each = (r for session in made.sessions() for r in session)
+    return tuple((r.input_tokens, r.output_tokens) for r in islice(each, DRAWS))
+
+
+@lru_cache(maxsize=KEPT)
+def drawn_sessions(made: Synthetic) -> tuple[Session, ...]:
+    """The sessions of ``made``, kept for those who ask again: many questions have one workload."""
+    return tuple(made.sessions())
 
 
 class _SessionDraw:
@@ -332,6 +367,10 @@ class _Context:
             self.runs.append((first, tokens))
         self.session.own += tokens
         self.said += tokens
+
+
+def _around(mean: float, high: int) -> Distribution:
+    return Uniform(2 * mean - high, high) if high > mean else Fixed(mean)
 
 
 def _whole(distribution: Distribution, draws: Draws) -> int:
@@ -522,8 +561,11 @@ def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
         "seed": seed,
     }
     lengths = workload.lengths or {}
+    spread = tuple(
+        n for n in ("input", "output") if spreads(workload) and n not in given and plain[n]
+    )
     given = {key: value for key, value in (plain | lengths).items() if value is not None} | given
-    return parse(given if seed is None else given | {"seed": seed})
+    return replace(parse(given if seed is None else given | {"seed": seed}), spread=spread)
 
 
 def spreads(workload: Workload) -> bool:
@@ -533,6 +575,15 @@ def spreads(workload: Workload) -> bool:
         workload.output is None and workload.output_tokens is not None
     )
     return closed and plain and not workload.static and workload.lengths is None
+
+
+def spread_of(workload: Workload, limit_tokens: int) -> float:
+    """How far lengths of which only the mean is told are drawn from it, over it: at most 0.2, and no further
+    than a request may be long."""
+    made = of_workload(workload)
+    drawn = made.within(limit_tokens)
+    each = [getattr(drawn, name) for name in made.spread]
+    return max((x.high / x.mean - 1 for x in each if isinstance(x, Uniform)), default=0.0)
 
 
 def _plain_lengths(workload: Workload, tokens: int | None) -> str | int | None:

@@ -19,7 +19,7 @@ from kvroom.units import (
     show_seconds,
     show_usd,
 )
-from kvroom.workloads.synthetic import spreads
+from kvroom.workloads.synthetic import spread_of, spreads
 
 
 def times(workings: Workings) -> list[str]:
@@ -103,7 +103,8 @@ def load_in_words(workings: Workings) -> str:
     lengths = f"{say_tokens(load.input_tokens)} in, {say_tokens(load.output_tokens)} out"
     workload = workings.plan.scenario.workload
     if workload is not None and spreads(workload):
-        lengths += ", ± 20 %"
+        wide = spread_of(workload, workings.deployment.context_tokens)
+        lengths += f", ± {wide:.0%}".replace("%", " %") if wide >= 0.005 else ""
     return f"{who}, {lengths}"
 
 
