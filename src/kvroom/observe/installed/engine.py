@@ -154,8 +154,8 @@ class InstalledEngine:
             if name.endswith("speculative-config") and value:
                 value = self._draft(json.loads(value), scenario, paths=paths)  # noqa: PLW2901
             command = self.engine.command
-            plain = name.removeprefix("--").replace("-", "_")
-            if command is not None and plain in command.names.lists and value and value[0] == "[":
+            bare = name.removeprefix("--").replace("-", "_")
+            if command is not None and bare in command.names.lists and value and value[0] == "[":
                 words += [name, *map(str, json.loads(value))]
                 continue
             words += [name] if value is None else [name, value]
