@@ -113,7 +113,8 @@ def test_the_lower_figures_have_their_twins(visit: Any) -> None:
             arg=f"kv-{name}",
         )
     asked = v.page.evaluate(
-        "[...document.querySelectorAll('kv-levers, kv-reality')].flatMap((f) => f.answer?.scenario.kv_dtype ?? [])"
+        """[...document.querySelectorAll('kv-levers, kv-reality')]
+        .flatMap((f) => f.answer?.scenario.kv_dtype ?? [])"""
     )
     assert asked == ["auto", "fp8"] * 2
 
