@@ -443,7 +443,7 @@ def agents(
     ``found``, ``sentence``, ``holds``, ``to_svg()`` and the shapes that ``levers`` has. Raises KvroomError
     as ``simulate`` does.
 
-    >>> found = agents("agents=4", "llama-3-8b", "H100-SXM", seeds=1, only=(), most=4)
+    >>> found = agents("agents=4", "qwen3-coder-30b-a3b", "H200-SXM", seeds=1, only=(), most=4)
     >>> found.base.sessions, found.rows()[0]["label"]
     (4, 'as asked')
     """

@@ -91,6 +91,16 @@ def test_recorded_times_are_kept_where_they_are_wanted(tmp_path):
     assert second[1]["arrival_s"] == 1.0
 
 
+def test_sessions_go_on_where_prompts_and_answers_are_computed_apart(tmp_path):
+    path = tmp_path / "agents.jsonl"
+    rows = sessions(path, 4)
+    found = api.simulate(
+        "llama-3-8b", "H100-SXM", trace=path, context_tokens="8K", engine_version="0.33.0",
+        disaggregation={"prefill": {"count": 1}, "decode": {"count": 1}},
+    )  # fmt: skip
+    assert found.figures["requests"]["completed"] == sum(len(row["requests"]) for row in rows)
+
+
 def test_a_recording_is_a_trace(tmp_path):
     from pathlib import Path
 

@@ -177,3 +177,9 @@ def test_the_command(tmp_path):
     assert all(len(line) <= 80 for line in ran.output.splitlines())
     assert csv.read_text().startswith("id,label,gpus,sessions")
     assert svg.read_text().startswith("<svg")
+
+
+def test_sessions_longer_than_the_model_takes_are_told_as_such():
+    found = api.agents("agents=2", "llama-3-8b", "H100-SXM", seeds=1, only=(), most=2)
+    assert found.base.sessions == 0
+    assert "every request is dropped" in found.sentence

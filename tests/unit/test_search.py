@@ -534,6 +534,13 @@ def test_plan_search_and_simulate_of_an_answer_agree(found):
         assert best.trial[f"{metric}_s"] == told[f"{metric}_s"]["mean"]
 
 
+def test_pools_that_cannot_meet_the_objectives_are_passed_over():
+    load = {"input_tokens": 2000, "output_tokens": 300, "concurrency": 400}
+    asked = Scenario.from_dict({"model": "llama-3.1-70b", "gpu": "H200-SXM", "workload": load})
+    space = Space(gpus=("H200-SXM",), counts=(1, 2, 4), max_gpus=64)
+    assert search(asked, "ttft_p95=2s,tpot_p95=50ms", space=space, simulate=1).sentence
+
+
 def test_answers_differ_in_more_than_the_cache(found):
     kinds = [(a.name.replace("fp8", "").replace("auto", "")) for a in found.answers]
     assert len(set(kinds)) > 1

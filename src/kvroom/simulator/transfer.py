@@ -152,7 +152,7 @@ def continued(request: ServedRequest, source: PrefilledCache) -> ServedRequest:
     after.num_tokens = request.num_tokens + 1
     after.first_token_ps, after.last_token_ps = request.first_token_ps, source.end_ps
     after.priority, after.session = request.priority, request.session
-    after.session_id = request.session_id
+    after.session_id, after.session_place = request.session_id, request.session_place
     after.num_cached_tokens, after.num_preemptions = (
         request.num_cached_tokens,
         request.num_preemptions,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +67,8 @@ def write(
 
 def as_csv(rows: Rows) -> str:
     """``rows`` with a line of headings."""
+    import csv  # not needed by most plans
+
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()

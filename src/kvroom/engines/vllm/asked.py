@@ -642,7 +642,13 @@ class VllmAsked:
         if self.printed not in log.handlers:  # it may have been configured anew
             log.addHandler(self.printed)
         self.core = None
-        core, unread = self._core()
+        try:
+            core, unread = self._core()
+        except ValueError as error:
+            if "failed to be inspected" in str(error):  # it is not the question that is refused
+                why = "a package that the model's class imports (torchvision, timm or another)"
+                raise ImportError(why) from error
+            raise
         self.core = core
         config, made = core.vllm_config, core.scheduler.kv_cache_config
         concurrency = None

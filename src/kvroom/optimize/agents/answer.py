@@ -241,6 +241,10 @@ def broken_text(trials: Sequence[AgentTrial]) -> str:
     broken = next((trial for trial in trials if not trial.met), None)
     if broken is None:
         return "more were not tried"
+    if broken.dropped and not broken.requests:
+        long = (warning for warning in broken.warnings if "the longest may have" in warning)
+        why = next(long, "no request is within the model's length")
+        return f"at {broken.users:,} every request is dropped: {why}"
     missed = " and ".join(_missed(name, broken) for name in broken.missed) or "nothing is answered"
     told = f"at {broken.users:,} {missed}, since {cause(trials[0], broken)}"
     worse = next(

@@ -147,7 +147,8 @@ class Hunt:
             held = self._simulated(batch, best)
             best = min([best, *map(self.price, held)])
             if held and self.space.splits and not self.demand.free and not self.question.replicas:
-                queue += self._pools(may, best)
+                pools = self._pools(may, best)
+                queue += [row for row in pools if row.row["least"] is not None]
                 queue.sort(key=lambda x: (self.bound(x), self.rank(x)))
                 may = []
         return not self.stopped
