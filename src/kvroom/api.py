@@ -993,8 +993,8 @@ def pack(
 
     ``models`` is a YAML or JSON file, or rows: the keys of a Scenario (``context``, ``version``, ``users``,
     ``rate``, ``input`` and ``output`` are short for some) and ``name``, ``gpus`` (cards it is pinned to),
-    ``share`` (of memory, as its engine's flag takes it), ``sleep`` (level 1 or 2), ``starts`` (its place in the
-    order), ``compute`` (its share by MPS). ``gpu`` is ``"H100-SXM:2"`` or slices,
+    ``share`` (of memory, as its engine's flag takes it), ``sleep`` (level 1 or 2), ``starts`` (its place in
+    the order), ``compute`` (its share by MPS). ``gpu`` is ``"H100-SXM:2"`` or slices,
     ``"H100-SXM:mig=3g.40gb"``; with ``gpus`` the cheapest of those that holds all is taken. ``sharing`` of a
     card: ``turns`` or ``mps``. Without ``simulate`` no times are told. The answer has ``fits``, ``sentence``
     and the shapes that ``levers`` has. Raises KvroomError, which names the entry and its key.
