@@ -12,7 +12,8 @@
 ``levers`` says what to change, ``search`` what to choose, ``pack`` what fits one node, ``launch`` gives the
 engine's command; ``simulate`` plays requests, ``reuse`` says what a prefix cache would hold; ``reconcile``,
 ``calibrate``, ``watch``, ``prove`` and ``probe`` hold all that against what really happens. ``Scenario`` is
-the question, ``Plan`` the answer, ``KvroomError`` what a question that cannot be answered raises. Each is loaded when it is first used.
+the question, ``Plan`` the answer, ``KvroomError`` what a question that cannot be
+answered raises. Each is loaded when it is first used.
 """
 
 from __future__ import annotations
