@@ -29,8 +29,7 @@ MISTRAL = {  # mistralai/Mistral-7B-v0.1
 HUNYUAN = {  # tencent/Hunyuan-A13B-Instruct with its cross-layer attention on
     **LLAMA, "model_type": "hunyuan_v1_moe", "architectures": ["HunYuanMoEV1ForCausalLM"],
     "intermediate_size": 3072, "num_experts": 64, "moe_topk": 8, "num_shared_expert": 1,
-    "vocab_size": 128167, "use_cla": True, "cla_share_factor": 2, "attention_head_dim": 128,
-    "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1},
+    "vocab_size": 128167, "use_cla": True, "cla_share_factor": 2, "attention_head_dim": 128, "head_dim": 128,
 }  # fmt: skip
 GRANITE = {  # ibm-granite/granite-4.0-h-small, few layers
     "model_type": "granitemoehybrid", "architectures": ["GraniteMoeHybridForCausalLM"],
