@@ -29,7 +29,7 @@ MISTRAL = {  # mistralai/Mistral-7B-v0.1
 HUNYUAN = {  # tencent/Hunyuan-A13B-Instruct with its cross-layer attention on
     **LLAMA, "model_type": "hunyuan_v1_moe", "architectures": ["HunYuanMoEV1ForCausalLM"],
     "intermediate_size": 3072, "num_experts": 64, "moe_topk": 8, "num_shared_expert": 1,
-    "vocab_size": 128167, "use_cla": True, "cla_share_factor": 2, "attention_head_dim": 128,
+    "vocab_size": 128167, "use_cla": True, "cla_share_factor": 2, "attention_head_dim": 128, "head_dim": 128,
 }  # fmt: skip
 GRANITE = {  # ibm-granite/granite-4.0-h-small, few layers
     "model_type": "granitemoehybrid", "architectures": ["GraniteMoeHybridForCausalLM"],
@@ -45,7 +45,9 @@ MAMBA = {  # state-spaces/mamba-2.8b-hf
 SKIP = "kv_cache_dtype_skip_layers"
 
 
-def planned(config: dict[str, Any], version: str, *, context: int = 8192, **more: Any) -> Plan:
+def planned(
+    config: dict[str, Any], version: str, *, context: int | None = 8192, **more: Any
+) -> Plan:
     args = more.pop("args", {})
     return plan(
         Scenario.from_dict(
@@ -80,6 +82,11 @@ def test_skipped_windows_keep_the_models_width() -> None:
     assert blocks(planned(MISTRAL, "0.32.0", kv_dtype="fp8"))[0] == 10240
 
 
+def test_skipped_layers_are_wide_beside_narrow_ones_of_longer_blocks() -> None:
+    made = planned(LLAMA, "0.32.0", kv_dtype="fp8", args={SKIP: ["0", "1"]})
+    assert blocks(made) == (4818, 32, 154176)
+
+
 def test_skipped_layers_that_are_none_are_refused() -> None:
     with pytest.raises(Exception, match="names no layers"):
         planned(LLAMA, "0.32.0", kv_dtype="fp8", args={SKIP: ["first"]})
@@ -90,6 +97,9 @@ def test_windows_that_are_off_bound_a_request() -> None:
     refused = planned(MISTRAL, "0.32.0", args=off)
     assert not refused.verdict.starts
     assert "4,096 tokens at most" in refused.verdict.sentence
+    untold = planned(MISTRAL, "0.32.0", context=None, args=off)
+    assert any("4,096 tokens at most" in note for note in untold.warnings)
+    assert blocks(untold) == (5120, 16, 81920)
     made = planned(MISTRAL, "0.32.0", context=4096, args=off)
     assert made.verdict.starts
     assert blocks(made) == (5120, 16, 81920)

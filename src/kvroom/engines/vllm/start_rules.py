@@ -27,6 +27,7 @@ from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.support import DROPPED, SUPPORT
 from kvroom.models.kinds import SlidingWindow
+from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
 from kvroom.sharding.layout import uneven_heads
 from kvroom.units import show_gib
@@ -168,17 +169,22 @@ def _chunked_states(setup: VllmSetup) -> Why:
     )
 
 
+def narrowest_window(model: ModelSpec) -> int | None:
+    """Tokens of the narrowest window of a model's; None where it has none."""
+    kinds = (kind for kind, _ in model.stores)
+    return min((kind.window for kind in kinds if isinstance(kind, SlidingWindow)), default=None)
+
+
 def _windows_off(setup: VllmSetup) -> Why:
     """Windows off: a request is as long as the narrowest at most, as the model was not trained past it."""
-    kinds = (kind for kind, _ in setup.d.model.stores)
-    widths = [kind.window for kind in kinds if isinstance(kind, SlidingWindow)]
-    if not setup.flags.windows_off or not widths or setup.context <= min(widths):
+    window = narrowest_window(setup.d.model)
+    if not setup.flags.windows_off or window is None or setup.context <= window:
         return None
     return Against(
-        f"with disable_sliding_window a request holds the window's {min(widths):,} tokens at most, and "
+        f"with disable_sliding_window a request holds the window's {window:,} tokens at most, and "
         f"max_model_len is {setup.context:,}",
-        f"max_model_len={min(widths)}, or leave disable_sliding_window out",
-        {"max_model_len": min(widths)},
+        f"max_model_len={window}, or leave disable_sliding_window out",
+        {"max_model_len": window},
     )
 
 
