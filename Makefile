@@ -132,6 +132,14 @@ proof: $(READY)  ## Start a real vLLM on the CPU and measure it beside its plan 
 	    exit 2; \
 	fi
 
+follow: $(READY) ## Hold the rules against an engine's release (VERSION=x.y.z, ENGINE=vllm|sglang|tensorrt-llm|llama.cpp)
+	@test -n "$(VERSION)" || { echo "Say which release: make follow VERSION=0.33.0"; exit 2; }
+	$(BIN)/python tools/follow.py $(VERSION) $(if $(filter-out .venv-engine,$(ENGINE)),--engine $(ENGINE)) $(FOLLOW)
+
+refresh: $(READY) ## Hold the catalogue against published configs (CONFIGS=folder)
+	@test -n "$(CONFIGS)" || { echo "Say which configs: make refresh CONFIGS=folder"; exit 2; }
+	$(BIN)/python tools/refresh.py $(CONFIGS)
+
 lock:            ## Pin every dependency anew (needs uv)
 	uv pip compile pyproject.toml $(LOCKED:%=--extra %) --group test --group web --group lint --group types --group docs --group build --no-header --no-emit-index-url --no-annotate --quiet --python-version 3.11 --output-file requirements.lock
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import re
+import sys
 from fractions import Fraction
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from kvroom.answer.plan import Plan
@@ -14,6 +18,7 @@ from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 
+ROOT = Path(__file__).resolve().parents[1]
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 SIGNS = str.maketrans({"×": "*", "−": "-", "⌊": "(floor(", "⌋": "))"})
@@ -50,3 +55,14 @@ def check_told(error: KvroomError) -> None:
     assert set(told) == {"field", "value", "message", "fix"}
     json.dumps(told, allow_nan=False, ensure_ascii=False).encode()
     codec.encode(told)
+
+
+def from_file(place: str) -> ModuleType:
+    """A script of the repository as a module."""
+    path = ROOT / place
+    spec = importlib.util.spec_from_file_location(f"_{path.stem}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,12 +1,9 @@
 """What README and documentation show is what the program does, and every key is explained."""
 
 import doctest
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -14,21 +11,9 @@ from kvroom.answer.figures import registry
 from kvroom.models import catalogue
 from kvroom.ui import codec
 from kvroom.ui.cli.main import main
+from support import from_file
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def from_file(place: str) -> ModuleType:
-    """A script of the repository as a module."""
-    path = ROOT / place
-    spec = importlib.util.spec_from_file_location(f"_{path.stem}", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 shown = from_file("tools/shown.py")
 catalogue_entry = from_file("tools/catalogue_entry.py")
 ALL = [s for page in shown.pages() for s in shown.shown(page)]

@@ -8,6 +8,7 @@ import pytest
 
 from kvroom.observe.logs.startup import read
 from kvroom.observe.reconcile import Reconciliation, reconcile
+from kvroom.observe.recorded import read_bytes
 from kvroom.units import GIB
 
 CONFIG = "INFO Initializing a V1 LLM engine (v{release}) with config: model='{model}', tensor_parallel_size=1, max_seq_len={context}\n"
@@ -143,3 +144,49 @@ def test_attention_groups_are_no_replicas() -> None:
     assert told.scenario is not None
     assert told.scenario["engine_args"]["dp_size"] == 8
     assert told.scenario.get("dp", 1) == 1
+
+
+def test_each_replicas_log_says_one_of_itself_and_the_flags_how_many() -> None:
+    config = CONFIG.replace("max_seq_len", "data_parallel_size=1, max_seq_len")
+    model = "meta-llama/Llama-3.1-8B-Instruct"
+    text = (
+        f"INFO non-default args: {{'model': '{model}', 'data_parallel_size': 2}}\n"
+        + config.format(release="0.19.0", model=model, context=32768)
+        + "INFO Available KV cache memory: 26.42 GiB\nINFO GPU KV cache size: 216,432 tokens\n"
+    )
+    told = of(text, gpu="H100-SXM", gpu_count=2)
+    assert told.scenario is not None
+    assert told.scenario["dp"] == 2
+    assert "tp" not in told.scenario
+
+
+def test_overridden_blocks_are_the_ones_that_count() -> None:
+    text = CONFIG.format(release="0.19.0", model="meta-llama/Llama-3.1-8B-Instruct", context=32768)
+    text += "INFO Overriding num_gpu_blocks=13527 with num_gpu_blocks_override=4096\n"
+    told = of(text, gpu="H100-SXM")
+    assert told.printed["num_blocks"] == told.predicted["num_blocks"] == 4096
+
+
+def test_sglangs_settings_are_read_as_a_dictionary_too() -> None:
+    text = (
+        "[2026-11-02 10:00:00] server_args={'model_path': 'Qwen/Qwen3-8B', 'context_length': 40960, "
+        "'mem_fraction_static': 0.83, 'tp_size': 2, 'disable_radix_cache': False, 'quantization': None}\n"
+        "[2026-11-02 10:00:12] max_total_num_tokens=363829, chunked_prefill_size=8192, max_prefill_tokens=16384, "
+        "max_running_requests=4096, context_len=40960, available_gpu_mem=11.00 GB\n"
+    )
+    told = of(text, gpu="H100-SXM", gpu_count=2)
+    assert told.scenario is not None
+    assert told.scenario["model"] == "Qwen/Qwen3-8B"
+    assert told.scenario["tp"] == 2
+    assert told.scenario["engine_args"] == {"mem_fraction_static": 0.83}
+
+
+def test_metrics_of_replicas_tell_one_replicas_cache() -> None:
+    pytest.importorskip("prometheus_client")
+    lines = (
+        f'sglang:max_total_num_tokens{{model_name="Qwen/Qwen3-8B",dp_rank="{rank}"}} 363829.0\n'
+        for rank in range(2)
+    )
+    found = read_bytes("".join(lines).encode())
+    assert found is not None
+    assert found.printed["kv_tokens"] == 363829

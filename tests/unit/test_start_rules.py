@@ -32,8 +32,14 @@ def flags(**args: Any) -> dict[str, Any]:
     return {"engine_args": args}
 
 
+Asks = tuple[Any, str, dict[str, Any]]
+PLAIN = {
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+    "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+}  # fmt: skip
+WHOLE = {"enable_chunked_prefill": False, "max_num_batched_tokens": 8192}
 # rule: (engine's rule, a question that it refuses, one beside it that it lets through)
-CASES: dict[str, tuple[str, tuple[str, str, dict[str, Any]], tuple[str, str, dict[str, Any]]]] = {
+CASES: dict[str, tuple[str, Asks, Asks]] = {
     "card": (
         "card",
         (B8, "P40", {"weight_dtype": "int4"}),
@@ -156,6 +162,33 @@ CASES: dict[str, tuple[str, tuple[str, str, dict[str, Any]], tuple[str, str, dic
             "qwen3.5-27b",
             "H100-SXM",
             {"weight_dtype": "fp8", "engine_version": "0.22.0", **flags(max_num_seqs=256)},
+        ),
+    ),
+    "a class that was dropped": (
+        "architecture",
+        ({"config": {**PLAIN, "architectures": ["XverseForCausalLM"]}}, "H100-SXM", {}),
+        (
+            {"config": {**PLAIN, "architectures": ["XverseForCausalLM"]}},
+            "H100-SXM",
+            {"engine_version": "0.23.0"},
+        ),
+    ),
+    "windows off, and a request longer than they are": (
+        "windows_off",
+        ("mistral-7b-v0.1", "H100-SXM", flags(disable_sliding_window=True)),
+        (
+            "mistral-7b-v0.1",
+            "H100-SXM",
+            {"context_tokens": 4096, **flags(disable_sliding_window=True)},
+        ),
+    ),
+    "cached states without chunked prefill": (
+        "chunked_states",
+        ("qwen3.5-27b", "H100-SXM", {"weight_dtype": "fp8", **flags(**WHOLE)}),
+        (
+            "qwen3.5-27b",
+            "H100-SXM",
+            {"weight_dtype": "fp8", **flags(**WHOLE, enable_prefix_caching=False)},
         ),
     ),
     "no whole graphs, no such check": (

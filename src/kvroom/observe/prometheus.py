@@ -201,7 +201,10 @@ def _series(name: str, labels: dict[str, str]) -> Labels:
 
 
 def _gauge(figure: str, values: list[float]) -> float:
-    """Of several series: the fullest pool, and otherwise what they come to together."""
+    """Of several series: the fullest pool, a cache's size of one replica (as the engine's log and a plan
+    have it), and otherwise what they come to together."""
+    if figure == "kv_tokens":
+        return min(values)
     return min(1.0, max(values)) if figure in ("kv_usage", "hit_ratio") else sum(values)
 
 

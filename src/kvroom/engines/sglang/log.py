@@ -8,17 +8,27 @@ from typing import Any
 
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
 from kvroom.engines.log_reader import LogReader
-from kvroom.engines.log_reprs import read_keywords
+from kvroom.engines.log_reprs import read_dict, read_keywords
 from kvroom.engines.log_shapes import Figures, Record, Shape, size, whole
 from kvroom.engines.sglang.flags import MEMORY_FLAGS
 
 ENGINE = "sglang"
+JSON_WORDS: dict[str, Any] = {"true": True, "false": False}
 
 
 def _arguments(record: Record, match: re.Match[str]) -> None:
     record.settings.update(
         {key: value for key, value in read_keywords(match["rest"]).items() if value is not None}
     )
+
+
+def _settings(record: Record, match: re.Match[str]) -> None:
+    """The same as a dictionary, Python's or JSON's."""
+    given = read_dict(match["rest"])
+    record.settings.update(
+        {key: JSON_WORDS.get(value, value) if isinstance(value, str) else value
+         for key, value in given.items() if value not in (None, "null")}
+    )  # fmt: skip
 
 
 def _pool(record: Record, match: re.Match[str]) -> None:
@@ -47,6 +57,7 @@ def _refusal(record: Record, match: re.Match[str]) -> None:
 
 SHAPES: tuple[Shape, ...] = (
     Shape("ServerArgs(", r"(?:server_args=)?ServerArgs\((?P<rest>.*)", opens=True, read=_arguments),
+    Shape("server_args={", r"server_args=(?P<rest>\{.*)", opens=True, read=_settings),
     Shape("sglang_version", r"sglang_version[=:\"' ]+{engine_version}[\"',\s]"),
     Shape("Load weight begin", r"avail mem={free_before_load_bytes}"),
     Shape("Load weight end", r"avail mem={free_after_load_bytes}"),

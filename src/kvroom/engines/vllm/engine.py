@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
 from kvroom.engines.asked import AskedScript
 from kvroom.engines.base import Engine, EngineAnswer, Era
-from kvroom.engines.flags import plain_args
+from kvroom.engines.flags import plain_args, switch
 from kvroom.engines.limits import FlagTrial, LimitFlags
 from kvroom.engines.releases import modelled, shown
 from kvroom.engines.serving_rules import ServingRules
@@ -18,20 +19,38 @@ from kvroom.engines.vllm.adapters import adapters_of
 from kvroom.engines.vllm.answer import answer
 from kvroom.engines.vllm.command import COMMAND
 from kvroom.engines.vllm.drafting import VllmDraftFlags
+from kvroom.engines.vllm.flags import positive
 from kvroom.engines.vllm.log import LOG
 from kvroom.engines.vllm.memory import estimates_graphs
 from kvroom.engines.vllm.metrics import METRICS
+from kvroom.engines.vllm.runtime import outside
 from kvroom.engines.vllm.serving import serving_rules
 from kvroom.engines.vllm.setup import setup
+from kvroom.engines.vllm.start_rules import narrowest_window
 from kvroom.engines.vllm.support import SUPPORT
 from kvroom.engines.vllm.versions import CHANGES, NEWEST, OLDEST
+from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
+from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import say_tokens
 
 
 class Vllm(Engine):
     """vLLM from 0.8.5 to the newest release that is modelled."""
+
+    def prepare(
+        self, scenario: Scenario, model: ModelSpec, device: Device
+    ) -> tuple[Scenario, tuple[str, ...]]:
+        """With windows off a request is as long as the narrowest, unless a length is told."""
+        args = positive(scenario.engine_args)
+        off, window = args.get("disable_sliding_window"), narrowest_window(model)
+        if not off or scenario.context_tokens is not None or args.get("max_model_len") is not None:
+            return scenario, ()
+        if window is None or not switch("engine_args.disable_sliding_window", off):
+            return scenario, ()
+        note = f"with disable_sliding_window a request holds the window's {window:,} tokens at most"
+        return replace(scenario, context_tokens=window), (note,)
 
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """Blocks, printed tokens and a verdict, by the release's rules."""
@@ -44,6 +63,11 @@ class Vllm(Engine):
     def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
         """Its own scheduler."""
         return serving_rules(deployment)
+
+    def free_at_start(self, deployment: Deployment, others_bytes: int) -> int:
+        """What its snapshot finds: its own context is there before."""
+        free = super().free_at_start(deployment, others_bytes)
+        return max(0, free - outside(setup(deployment)[0])[0])
 
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """The release's utilisation; none where the cache's bytes are given outright."""
@@ -110,6 +134,7 @@ VLLM = Vllm(
     tuning_flags={"stream_interval": None, "enable_prefix_caching": False},
     takes_token_ids=True,
     schedule_of_one_rank=True,
+    sleep_flag="enable_sleep_mode",
     asked=AskedScript(
         package="vllm",
         path=Path(__file__).with_name("asked.py"),

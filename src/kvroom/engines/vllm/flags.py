@@ -51,6 +51,9 @@ class VllmFlags:
     state_dtype: str = "auto"
     conv_dtype: str = "auto"
     chunked_prefill: bool = True
+    windows_off: bool = False
+    skipped_layers: tuple[str, ...] = ()
+    """Layers that keep the model's width whatever the cache's is: indices, or ``sliding_window``."""
     offline: bool = False
     estimates_graphs: bool | None = None
     auto_fit: bool = False
@@ -93,6 +96,18 @@ def positive(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _block(field: str, value: Any) -> int:
     return read.number(field, value, 1, 2**20)
+
+
+def _layers(field: str, value: Any) -> tuple[str, ...]:
+    """Layers by index, and ``sliding_window``: a list, or words of one text."""
+    words = value.replace(",", " ").split() if isinstance(value, str) else value
+    words = [words] if isinstance(words, int) else words
+    if not isinstance(words, list | tuple) or not all(
+        str(word) == "sliding_window" or str(word).isdecimal() for word in words
+    ):
+        fix = 'Give layers by their index, or "sliding_window": ["0", "1"].'
+        raise KvroomError(field, value, "names no layers", fix)
+    return tuple(str(word) for word in words)
 
 
 def _speculative(given: Mapping[str, Any]) -> int:
@@ -143,6 +158,8 @@ READERS: dict[str, tuple[str, read.Reader]] = {
     "mamba_cache_dtype": ("conv_dtype", read.one_of(*STATE_DTYPES)),
     "vllm_memory_profiler_estimate_cudagraphs": ("estimates_graphs", read.switch),
     "enable_chunked_prefill": ("chunked_prefill", read.switch),
+    "disable_sliding_window": ("windows_off", read.switch),
+    "kv_cache_dtype_skip_layers": ("skipped_layers", _layers),
 }
 _SWITCHES = frozenset(
     [name for name, (_, reader) in READERS.items() if reader is read.switch] + sorted(NAMES.others)

@@ -171,7 +171,11 @@ SHAPES: tuple[Shape, ...] = (
     ),
     # what it comes to
     Shape("CPU blocks", r"# (?:\w+) blocks: {num_blocks}, # CPU blocks"),
-    Shape("num_gpu_blocks", r"num_gpu_blocks(?: is|:|=) ?{num_blocks}(?![\d\"])"),
+    Shape(
+        "num_gpu_blocks_override=",
+        r"Overriding num_gpu_blocks=.*?num_gpu_blocks_override={blocks_override}(?!\d)",
+    ),
+    Shape("num_gpu_blocks", r"(?<!Overriding )num_gpu_blocks(?: is|:|=) ?{num_blocks}(?![\d\"])"),
     Shape("cache_config_info{", r"cache_config_info\{(?P<rest>[^}]*)\}", read=_metrics),
     Shape("KV cache size", r"KV cache size: {kv_tokens} tokens"),
     Shape(
@@ -226,6 +230,8 @@ def figures(record: Record) -> Figures:
     )  # fmt: skip
     printed: Figures = {n: record.low(n) for n in low} | {n: record.high(n) for n in high}
     printed["max_model_len"] = record.last("max_model_len")
+    if "blocks_override" in record.figures:  # what was found before it is left out
+        printed["num_blocks"] = record.last("blocks_override")
     weights, consumed = printed["weights_bytes"], printed["consumed_bytes"]
     estimate, activation = printed["cuda_graph_estimate_bytes"], printed["activation_peak_bytes"]
     if consumed is not None and weights is not None and printed["non_torch_bytes"] is None:
@@ -249,8 +255,10 @@ def question(record: Record) -> dict[str, Any]:
     if record.last("gpu"):
         keys["gpu"] = record.last("gpu")
     for name, key in DEGREES.items():
-        degree = config.get(name, settings.get(name))
-        if isinstance(degree, int) and degree > 1:
+        # Each replica's own configuration says that it is the only one.
+        stated = [config.get(name), settings.get(name)]
+        degree = max((value for value in stated if isinstance(value, int)), default=1)
+        if degree > 1:
             keys[key] = degree
     if settings.get("enable_expert_parallel") is True:
         keys["ep"] = keys.get("tp", 1) * keys.get("dp", 1)
@@ -282,6 +290,9 @@ def _flags(
     for name, flag in _ENGINE_WORDS.items():
         if isinstance(config.get(name), bool) and (config[name] or name == "enable_prefix_caching"):
             args.setdefault(flag, config[name])
+    blocks = record.last("blocks_override")
+    if blocks:
+        args.setdefault("num_gpu_blocks_override", blocks)
     share = record.low("gpu_memory_utilization")
     if share is not None and 0 < share <= 1:
         args.setdefault("gpu_memory_utilization", share)

@@ -41,6 +41,8 @@ DEFAULT_BLOCK = 16
 CPU_BLOCK = 128
 CPU_LATENT_BLOCK = 16
 WIDE_HEAD, WIDE_FP8_BLOCK = 512, 64
+SKIPPED_WINDOWS = "sliding_window"
+"""What ``kv_cache_dtype_skip_layers`` calls all windows."""
 SPARSE_BLOCK = 64
 """What the sparse indexer's kernels take."""
 SPARSE_FP8_BYTES = 656
@@ -159,7 +161,9 @@ class Pages:
         """Tokens of a block before a hybrid's alignment."""
         asked = self.flags.block_tokens
         if self.platform.cpu:
-            return CPU_LATENT_BLOCK if self._plain_cpu_latents else asked or CPU_BLOCK
+            # Blocks of state are set before the CPU's own default is.
+            usual = DEFAULT_BLOCK if self.recurrent and not self.hybrid else CPU_BLOCK
+            return CPU_LATENT_BLOCK if self._plain_cpu_latents else asked or usual
         if self.latent and self.rules.latent_block == "forced":
             forced = self._forced_latent_block
             return asked if asked is not None and asked % forced == 0 else forced
@@ -201,6 +205,15 @@ class Pages:
     @cached_property
     def block(self) -> int:
         """Tokens of a block of attention, a hybrid's alignment included."""
+        if not self._skips_aligned:
+            return self._aligned_block
+        narrow, step = self._token_bytes, max(self.kernel_block, self._aligned_block)
+        wide = max(self._entry(kind, wide=True) for kind in self._attention)
+        return step * ceil_div(wide * self.kernel_block, step * narrow)
+
+    @cached_property
+    def _aligned_block(self) -> int:
+        """Tokens of a block whose page holds a hybrid's state."""
         if not self.hybrid or not self.rules.mamba_v1 or not self._state_bytes:
             return self.plain_block
         token = self._token_bytes
@@ -229,14 +242,11 @@ class Pages:
     @property
     def _token_bytes(self) -> int:
         """What one token takes in one layer of a hybrid's attention."""
-        return max(
-            (
-                self._entry(kind)
-                for kind in self._kinds
-                if isinstance(kind, HeadedAttention | Latent)
-            ),
-            default=1,
-        )
+        return max((self._entry(kind) for kind in self._attention), default=1)
+
+    @property
+    def _attention(self) -> list[LayerKind]:
+        return [kind for kind in self._kinds if isinstance(kind, HeadedAttention | Latent)]
 
     @property
     def _state_bytes(self) -> int:
@@ -334,32 +344,48 @@ class Pages:
     @cached_property
     def specs(self) -> list[tuple[int, Spec]]:
         """(layer, Spec) of every cache of the model, in the model's order."""
-        by_layer: dict[int, tuple[Spec, ...]] = {}
+        by_layer: dict[tuple[int, bool], tuple[Spec, ...]] = {}
         made: list[tuple[int, Spec]] = []
         for index, layer in enumerate(self.layers):
-            if id(layer) not in by_layer:
-                by_layer[id(layer)] = self._of_layer(layer)
-            made += [(index, spec) for spec in by_layer[id(layer)]]
+            wide = str(index) in self.flags.skipped_layers
+            if (id(layer), wide) not in by_layer:
+                by_layer[id(layer), wide] = self._of_layer(layer, wide=wide)
+            made += [(index, spec) for spec in by_layer[id(layer), wide]]
         return made
 
-    def _of_layer(self, layer: Layer) -> tuple[Spec, ...]:
+    def _of_layer(self, layer: Layer, *, wide: bool) -> tuple[Spec, ...]:
         if self.compressed:
             return compressed_specs(layer.stores)
         kept: list[Spec] = []
         for store in layer.stores:
-            if not isinstance(store, RecurrentState | ConvState | SharedCache):
-                kept.append(self._of_attention(store.on_rank(self.d.layout.tp)))
+            own = store.of if isinstance(store, SharedCache) and self._unshared else store
+            if not isinstance(own, RecurrentState | ConvState | SharedCache):
+                kept.append(self._of_attention(own.on_rank(self.d.layout.tp), wide=wide))
         state = self.state_page(layer.stores)
         if state and self.rules.mamba_v1:
             kept.append(self._of_state(state, layer.stores))
         return tuple(kept)
 
-    def _of_attention(self, kind: LayerKind) -> Spec:
+    @property
+    def _unshared(self) -> bool:
+        """Layers that would read another's cache keep their own."""
+        return not self.rules.shares_hunyuan and self.d.model.model_type.startswith("hunyuan")
+
+    def _of_attention(self, kind: LayerKind, *, wide: bool) -> Spec:
         tokens = self.block
         if isinstance(kind, SlidingWindow) and self.rules.window_block == "kernel":
             tokens = self.kernel_block
-        page = tokens * self._entry(kind)
+        windowed = isinstance(kind, SlidingWindow)
+        wide = wide or (windowed and SKIPPED_WINDOWS in self.flags.skipped_layers)
+        entry = self._entry(kind, wide=wide)
+        page = tokens * entry
+        if windowed and self._skips_aligned:
+            page = tokens * self._token_bytes  # that of the layers that are narrow
+            tokens = max(self.kernel_block, page // entry // self.kernel_block * self.kernel_block)
+            page = max(page, tokens * entry)
         match kind:
+            case SlidingWindow() if self.flags.windows_off:
+                return Spec("full", tokens, page, _heads(kind))
             case Indexer():
                 return Spec("latent", tokens, page, (kind.dim, 1))
             case Latent():
@@ -376,10 +402,16 @@ class Pages:
             "model", kind.kind, "is a cache that vLLM's rules do not know", "Use another engine."
         )
 
-    def _entry(self, kind: LayerKind) -> int:
-        """Bytes of one token in one layer."""
-        kv = self.d.kv
-        if isinstance(kind, Latent) and self.sparse and self._sparse_fp8:
+    @property
+    def _skips_aligned(self) -> bool:
+        """Some layers are wider than the others, and blocks are made so that their pages are equal."""
+        narrow = self.d.kv.bytes_for(128) < BF16.bytes_for(128)
+        return self.rules.skipped_aligned and bool(self.flags.skipped_layers) and narrow
+
+    def _entry(self, kind: LayerKind, *, wide: bool = False) -> int:
+        """Bytes of one token in one layer; ``wide``: at the model's width whatever the cache's is."""
+        kv = BF16 if wide else self.d.kv
+        if isinstance(kind, Latent) and self.sparse and self._sparse_fp8 and not wide:
             return SPARSE_FP8_BYTES
         if isinstance(kind, HeadedAttention) and kind.v_dim != kind.k_dim:
             window = isinstance(kind, SlidingWindow)

@@ -23,8 +23,11 @@ from kvroom.engines.vllm.defaults import batch_refusal, batching
 from kvroom.engines.vllm.encoding import largest_item
 from kvroom.engines.vllm.graphs import captures
 from kvroom.engines.vllm.memory import Budget
+from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import VllmSetup
-from kvroom.engines.vllm.support import SUPPORT
+from kvroom.engines.vllm.support import DROPPED, SUPPORT
+from kvroom.models.kinds import SlidingWindow
+from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
 from kvroom.sharding.layout import uneven_heads
 from kvroom.units import show_gib
@@ -155,6 +158,47 @@ def _whole_items(setup: VllmSetup) -> Why:
     )
 
 
+def _chunked_states(setup: VllmSetup) -> Why:
+    """Prefixes of recurrent layers are kept at block ends, which prompts reach only in chunks."""
+    if setup.flags.chunked_prefill or Pages(setup).mode != "align":
+        return None
+    return Against(
+        "prefixes of layers with state are cached only with chunked prefill, which is off",
+        "enable_prefix_caching=false, or leave enable_chunked_prefill on",
+        {"enable_prefix_caching": False},
+    )
+
+
+def narrowest_window(model: ModelSpec) -> int | None:
+    """Tokens of the narrowest window of a model's; None where it has none."""
+    kinds = (kind for kind, _ in model.stores)
+    return min((kind.window for kind in kinds if isinstance(kind, SlidingWindow)), default=None)
+
+
+def _windows_off(setup: VllmSetup) -> Why:
+    """Windows off: a request is as long as the narrowest at most, as the model was not trained past it."""
+    window = narrowest_window(setup.d.model)
+    if not setup.flags.windows_off or window is None or setup.context <= window:
+        return None
+    return Against(
+        f"with disable_sliding_window a request holds the window's {window:,} tokens at most, and "
+        f"max_model_len is {setup.context:,}",
+        f"max_model_len={window}, or leave disable_sliding_window out",
+        {"max_model_len": window},
+    )
+
+
+def _architecture(setup: VllmSetup) -> Why:
+    """The model's class is in the release no longer."""
+    last = DROPPED.get(setup.d.model.architecture)
+    if last is None or setup.release <= last:
+        return None
+    return Against(
+        f"vLLM dropped {setup.d.model.architecture} after {shown(last)}",
+        f"vLLM {shown(last)} or older",
+    )
+
+
 def _free_memory(pool_question: PoolQuestion) -> Why:
     """The share must be free when the start's snapshot is taken, after context and process groups."""
     setup, budget = pool_question.s, pool_question.budget
@@ -243,6 +287,24 @@ START_RULES = (
         source="vLLM, AWQLinearMethod and GPTQLinearMethod.create_weights: input size not aligned",
     ),
     StartRule(name="batch", why=_batch, source="vLLM, SchedulerConfig's own checks"),
+    StartRule(
+        name="architecture",
+        why=_architecture,
+        source="vLLM 0.33.0, model_executor/models/registry.py: _PREVIOUSLY_SUPPORTED_MODELS",
+        unsupported=True,
+        key="model",
+    ),
+    StartRule(
+        name="windows_off",
+        why=_windows_off,
+        source="vLLM, config/model.py: _get_and_verify_max_len, disable_sliding_window",
+    ),
+    StartRule(
+        name="chunked_states",
+        why=_chunked_states,
+        source="vLLM, model_executor/models/config.py: chunked prefill is required for mamba prefix caching",
+        since=(0, 15, 0),
+    ),
     StartRule(
         name="whole_items",
         why=_whole_items,

