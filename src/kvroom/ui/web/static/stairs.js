@@ -68,7 +68,7 @@ export class Stairs extends WideFigure {
   }
 
   picture() {
-    const { height, marks } = ladder(this.rows, this.width, FAR);
+    const { height, marks } = ladder(this.rows, this.width, FAR, this.closest(".slide") ? SLIDE_ROW : undefined);
     return html`${this.said()} ${this.lengths()} ${this.told()}
       <svg class="ladder" width="100%" height=${height} role="img" aria-label=${this.sentence()}>${marks}</svg>`;
   }
