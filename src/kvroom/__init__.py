@@ -9,10 +9,11 @@
 
 ``plan`` answers, ``explain`` says how each figure comes about, ``compare`` sets answers side by side,
 ``sweep`` turns one key, ``check`` judges launch files,
-``levers`` says what to change, ``search`` what to choose, ``launch`` gives the engine's command; ``simulate``
-plays requests, ``reuse`` says what a prefix cache would hold; ``reconcile``, ``calibrate``, ``watch``,
-``prove`` and ``probe`` hold all that against what really happens. ``Scenario`` is the question, ``Plan`` the
-answer, ``KvroomError`` what a question that cannot be answered raises. Each is loaded when it is first used.
+``levers`` says what to change, ``search`` what to choose, ``pack`` what fits one node, ``launch`` gives the
+engine's command; ``simulate`` plays requests, ``reuse`` says what a prefix cache would hold; ``reconcile``,
+``calibrate``, ``watch``, ``prove`` and ``probe`` hold all that against what really happens. ``Scenario`` is
+the question, ``Plan`` the answer, ``KvroomError`` what a question that cannot be
+answered raises. Each is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         fit,
         launch,
         levers,
+        pack,
         plan,
         probe,
         prove,
@@ -59,6 +61,7 @@ __all__ = [
     "fit",
     "launch",
     "levers",
+    "pack",
     "plan",
     "probe",
     "prove",

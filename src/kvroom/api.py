@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kvroom.optimize.cliff import Cliff
     from kvroom.optimize.fit import Fit
     from kvroom.optimize.levers.rank import Levers
+    from kvroom.optimize.pack.answer import Packed
     from kvroom.optimize.search.answers import Found
     from kvroom.optimize.search.workers import MakePool, Progress
     from kvroom.optimize.split import Splits
@@ -974,6 +975,60 @@ def fit(
     if memory is not None:
         given["gpu"] = f"{given['gpu']}-{parse_bytes('memory', memory) // 10**9}GB"
     return fitted(given, model, progress=progress)
+
+
+def pack(
+    models: str | os.PathLike[str] | Sequence[Mapping[str, Any]],
+    gpu: str | None = None,
+    *,
+    gpus: Sequence[str] | None = None,
+    sharing: str = "turns",
+    simulate: bool = True,
+    prices: Mapping[str, float | str] | None = None,
+    host_memory_bytes: int | str | None = None,
+    hub: HubReader | bool = True,
+) -> Packed:
+    """Whether several models fit one node: their cards, the share each is started with, in the order of
+    starting, and what they do to each other's times.
+
+    ``models`` is a YAML or JSON file, or rows: the keys of a Scenario (``context``, ``version``, ``users``,
+    ``rate``, ``input`` and ``output`` are short for some) and ``name``, ``gpus`` (cards it is pinned to),
+    ``share`` (of memory, as its engine's flag takes it), ``sleep`` (level 1 or 2), ``starts`` (its place in
+    the order), ``compute`` (its share by MPS). ``gpu`` is ``"H100-SXM:2"`` or slices,
+    ``"H100-SXM:mig=3g.40gb"``; with ``gpus`` the cheapest of those that holds all is taken. ``sharing`` of a
+    card: ``turns`` or ``mps``. Without ``simulate`` no times are told. The answer has ``fits``, ``sentence``
+    and the shapes that ``levers`` has. Raises KvroomError, which names the entry and its key.
+
+    >>> found = pack(
+    ...     [{"model": "llama-3.1-8b", "context": "8K", "users": 20},
+    ...      {"model": "qwen3-4b", "context": "8K", "users": 8}], "H100-SXM", simulate=False)
+    >>> found.fits, [row["share_flag"] for row in found.rows()]
+    (True, ['--gpu-memory-utilization 0.598', '--gpu-memory-utilization 0.378'])
+    """
+    from kvroom.launchers.yaml_documents import read_yaml
+    from kvroom.optimize.pack.pack import PackQuestion, cheapest
+    from kvroom.optimize.pack.pack import pack as packed
+
+    given = _text_of_path(models)
+    rows = read_yaml(given, "MODELS.yaml") if isinstance(given, str) else given
+    question = PackQuestion(
+        prices=prices or {},
+        host_bytes=None
+        if host_memory_bytes is None
+        else parse_bytes("host_memory_bytes", host_memory_bytes),
+        sharing=sharing,
+        simulate=simulate,
+    )
+    with _asking(hub):
+        if gpus:
+            if gpu is not None:
+                fix = "Give a node, or the cards of which the cheapest node is sought."
+                raise KvroomError("--gpu", gpu, "and --gpus are two questions", fix)
+            return cheapest(rows, gpus, question)
+        if gpu is None:
+            fix = "Name the cards of the node: --gpu H100-SXM:2, or --gpus L40S,H100-SXM."
+            raise KvroomError("--gpu", None, "is missing", fix)
+        return packed(rows, gpu, question)
 
 
 def _own_card() -> dict[str, Any] | str:

@@ -66,6 +66,17 @@ class EngineAnswer:
     stage_bytes: tuple[int, ...] = ()
     """Cache bytes of each pipeline stage, where they are told apart."""
     warnings: tuple[str, ...] = ()
+    outside_bytes: tuple[int, int, int] = (0, 0, 0)
+    """Of one GPU, what it takes beside its accounts (estimate, low, high): a context that is there before
+    it measures what is free."""
+    others_bytes: int = 0
+    """Of its accounts, what other processes hold."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds of one GPU once it has started, so that another engine finds it taken."""
+        own = sum(account.bytes for account in self.accounts if account.name != "unused")
+        return own + self.outside_bytes[0] - self.others_bytes
 
     @property
     def ceiling_bytes(self) -> int:
@@ -139,6 +150,8 @@ class Engine:
     one_token_dispatch: bool = False
     """In a step of one token experts are chosen within their kernel; in longer ones tokens are sorted by
     expert first, at a cost a layer."""
+    sleep_flag: str = ""
+    """The flag with which it can be put to sleep, its weights to host memory (level 1) or dropped (2)."""
     schedule_of_one_rank: bool = False
     """Drafts by batch size hold only where it has no data-parallel ranks."""
 
@@ -183,6 +196,12 @@ class Engine:
             return result
         every = (*result.refusals, *refused)
         return replace(result, starts=False, reason=every[0].sentence, refusals=every)
+
+    def free_at_start(self, deployment: Deployment, others_bytes: int) -> int:
+        """What it finds free of one GPU (``known_bytes.free_before_load``) where other processes hold
+        ``others_bytes`` of it."""
+        total = deployment.known_bytes.get("visible", deployment.device.engine_bytes)
+        return max(0, total - others_bytes)
 
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """The flag of its share of memory, and the share that it takes where no flag says it."""

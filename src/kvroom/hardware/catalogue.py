@@ -18,6 +18,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError, nearest
 from kvroom.hardware.device import Device
+from kvroom.hardware.mig import MARK, slice_of
 from kvroom.hardware.mixed import cards_together, names_in
 from kvroom.hardware.prices import listed
 
@@ -92,12 +93,15 @@ def find(name: Any) -> Device:
 
     A name that fits several cards is refused with their names; a bare size such as ``24GB`` is
     refused with how to write an inline card (``80GB`` alone is a card: the explainer's). Names joined with
-    ``+`` are unlike cards together (``hardware.mixed``).
+    ``+`` are unlike cards together (``hardware.mixed``), ``H100-SXM:mig=3g.40gb`` a slice (``hardware.mig``).
     """
     if not isinstance(name, str) or not name.strip():
         raise KvroomError("gpu", name, "is not a card's name", INLINE)
     if len(name) > MAX_NAME:
         raise KvroomError("gpu", name, "is too long for a card's name", INLINE)
+    if MARK in name:
+        card, _, profile = name.partition(MARK)
+        return slice_of(find(card), profile)
     data = _load()
     key = key_of(name)
     found = data["index"].get(key)

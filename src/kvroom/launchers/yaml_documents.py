@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -17,6 +18,7 @@ FIX = "Give plain YAML (helm template prints it), or the command itself."
 MOST_VALUES = 200_000
 """Values of a text, those of an anchor counted wherever they stand: a small text can name billions."""
 MOST_DEPTH = 100
+MOST_BYTES = 1_000_000
 _PLAIN = (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+", "-+0123456789"),
@@ -33,8 +35,8 @@ class Lined(dict[Any, Any]):
     line = 1
 
 
-def yaml_documents(text: str) -> Iterator[Any]:
-    """Every document of ``text``; KvroomError names the line that cannot be read."""
+def yaml_documents(text: str, field: str = "--from-command", fix: str = FIX) -> Iterator[Any]:
+    """Every document of ``text``; KvroomError (on ``field``) names the line that cannot be read."""
     import yaml  # where a manifest is read, and nowhere else
 
     loader = None
@@ -50,15 +52,36 @@ def yaml_documents(text: str) -> Iterator[Any]:
         lines = text.splitlines()
         line = lines[at].strip() if at < len(lines) else ""
         why = f"cannot be read: {error.problem or error.context}"
-        raise KvroomError("--from-command", f"line {at + 1}: {line}", why, FIX) from None
+        raise KvroomError(field, f"line {at + 1}: {line}", why, fix) from None
     except KvroomError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
         why = f"is no YAML: {str(error).splitlines()[0] if str(error) else 'nested too deep'}"
-        raise KvroomError("--from-command", text.strip(), why, FIX) from None
+        raise KvroomError(field, text.strip(), why, fix) from None
     finally:
         if loader is not None:
             loader.dispose()
+
+
+def read_yaml(path: str, field: str) -> Any:
+    """The first document of a YAML (or JSON) file; KvroomError on ``field``."""
+    file, fix = (
+        Path(path),
+        "Give a YAML file with a list of models, each such as {model: qwen3-8b}.",
+    )
+    try:
+        if not file.is_file():
+            raise KvroomError(field, path, "is not a file", fix)
+        with file.open("rb") as stream:
+            raw = stream.read(MOST_BYTES + 1)
+        text = raw.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        if isinstance(error, KvroomError):
+            raise
+        raise KvroomError(field, path, "cannot be read as text", fix) from None
+    if len(raw) > MOST_BYTES:
+        raise KvroomError(field, path, "is larger than 1 MB", fix)
+    return next(yaml_documents(text, field, fix), None)
 
 
 def _check_size(node: Any, sizes: dict[int, int], depth: int = 0) -> int:

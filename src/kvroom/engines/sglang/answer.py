@@ -114,6 +114,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
         limit=pools.limit(tokens),
         binding="state" if rooms.get("state") == min(rooms.values()) else "",
         warnings=warnings + more,
+        others_bytes=max(0, gpu - frees[0].before - own_bytes(deployment)),
     )
 
 
@@ -165,10 +166,15 @@ def _pools_or_none(
         return None
 
 
+def own_bytes(deployment: Deployment, which: int = 0) -> int:
+    """What it takes before it looks at free memory: as estimated (0), at best (1), at worst (2)."""
+    links = LINKS_BYTES[which] if deployment.layout.tp * deployment.layout.pp > 1 else 0
+    return deployment.known_bytes.get("runtime", CONTEXT_BYTES[which] + links)
+
+
 def _free(deployment: Deployment, rank: Rank, gpu: int, which: int) -> Free:
     """Free memory and weights: as estimated (0), at best (1), at worst (2); known bytes as they are."""
-    links = LINKS_BYTES[which] if deployment.layout.tp * deployment.layout.pp > 1 else 0
-    taken = deployment.known_bytes.get("runtime", CONTEXT_BYTES[which] + links)
+    taken = own_bytes(deployment, which)
     return Free(
         before=deployment.known_bytes.get("free_before_load", max(0, gpu - taken)),
         weights=deployment.known_bytes.get("weights", round(rank.weight_bytes * LOAD_SLACK[which])),

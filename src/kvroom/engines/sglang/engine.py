@@ -12,7 +12,7 @@ from kvroom.engines.limits import LimitFlags
 from kvroom.engines.releases import modelled, nearest_release, shown
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.engines.sglang.adapters import adapters_of
-from kvroom.engines.sglang.answer import answer
+from kvroom.engines.sglang.answer import answer, own_bytes
 from kvroom.engines.sglang.command import COMMAND
 from kvroom.engines.sglang.drafting import SglangDraftFlags
 from kvroom.engines.sglang.flags import attention_groups
@@ -47,6 +47,11 @@ class Sglang(Engine):
     def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
         """Its own scheduler, a radix tree below it."""
         return serving_rules(deployment, capacity)
+
+    def free_at_start(self, deployment: Deployment, others_bytes: int) -> int:
+        """What it measures before it loads: its own context and links are there."""
+        free = super().free_at_start(deployment, others_bytes)
+        return max(0, free - own_bytes(deployment))
 
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """The static share, as it follows from the card and the flags."""

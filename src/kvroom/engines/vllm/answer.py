@@ -160,6 +160,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
         limit=limit_of(workings.pages, pool, at, hybrid=workings.hybrid, tokens=tokens),
         stage_bytes=tuple(sizes),
         warnings=warnings,
+        outside_bytes=budgets[at].outside,
     )
 
 
@@ -270,4 +271,5 @@ def _cacheless(
         reason="" if fits else "weights and overheads need more than its share",
         cache_given=workings.flags.cache_bytes is not None,
         warnings=warnings,
+        outside_bytes=budgets[at].outside,
     )

@@ -23,6 +23,7 @@ from kvroom.engines.vllm.flags import positive
 from kvroom.engines.vllm.log import LOG
 from kvroom.engines.vllm.memory import estimates_graphs
 from kvroom.engines.vllm.metrics import METRICS
+from kvroom.engines.vllm.runtime import outside
 from kvroom.engines.vllm.serving import serving_rules
 from kvroom.engines.vllm.setup import setup
 from kvroom.engines.vllm.start_rules import narrowest_window
@@ -62,6 +63,11 @@ class Vllm(Engine):
     def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
         """Its own scheduler."""
         return serving_rules(deployment)
+
+    def free_at_start(self, deployment: Deployment, others_bytes: int) -> int:
+        """What its snapshot finds: its own context is there before."""
+        free = super().free_at_start(deployment, others_bytes)
+        return max(0, free - outside(setup(deployment)[0])[0])
 
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """The release's utilisation; none where the cache's bytes are given outright."""
@@ -128,6 +134,7 @@ VLLM = Vllm(
     tuning_flags={"stream_interval": None, "enable_prefix_caching": False},
     takes_token_ids=True,
     schedule_of_one_rank=True,
+    sleep_flag="enable_sleep_mode",
     asked=AskedScript(
         package="vllm",
         path=Path(__file__).with_name("asked.py"),

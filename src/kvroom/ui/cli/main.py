@@ -23,6 +23,7 @@ COMMANDS = {
     "levers": "Rank every lever by requests, step time and cost.",
     "mcp": "Answer agents over stdio (model context protocol).",
     "models": "List models known by name; with NAME, its layers.",
+    "pack": "Say how several models share one node: cards, shares, bursts.",
     "plan": "Say where every byte goes and how many requests fit.",
     "probe": "Measure this machine's memory tiers, as a machine file.",
     "prove": "Measure a running vLLM beside its plan.",
@@ -41,7 +42,7 @@ is shown without importing any."""
 
 JOBS = {
     "Will it fit, how fast is it, what does it cost?": ("plan", "fit", "levers", "compare"),
-    "Which hardware for these users?": ("search", "agents"),
+    "Which hardware for these users?": ("search", "agents", "pack"),
     "What happens when the requests come?": ("simulate", "reuse", "trace"),
     "Will this start, and how do I start it?": ("check", "launch"),
     "My engine says something else": ("reconcile", "watch", "prove", "calibrate"),

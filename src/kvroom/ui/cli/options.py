@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -337,7 +337,7 @@ def keys_from(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("known_bytes"):
         found["known_bytes"] = dict(_words("--known-bytes", p) for p in given["known_bytes"])
     if given.get("price"):
-        found["prices"] = dict(_price(one) for text in given["price"] for one in text.split(","))
+        found["prices"] = prices_from(given["price"])
     if given.get("allow_overcommit"):
         found["allow_overcommit"] = True
     if workload:
@@ -379,6 +379,11 @@ def _gpu(text: str, count: int | None) -> dict[str, Any]:
     if count is not None and count != said:
         raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
     return {"gpu": name, "gpu_count": said}
+
+
+def prices_from(texts: Iterable[str]) -> dict[str, float | str]:
+    """What ``--price`` says, by card."""
+    return dict(_price(one) for text in texts for one in text.split(","))
 
 
 def _price(text: str) -> tuple[str, float | str]:
