@@ -36,7 +36,7 @@ INFO [kv_cache_utils.py:2] Maximum concurrency for 4,096 tokens per request: 55.
 """A start-up as it was published, dropped into the last picture."""
 
 BARE = """() => {
-  for (const e of document.querySelectorAll('.top, .stage, .verdict')) e.style.position = 'static';
+  for (const e of document.querySelectorAll('.top, .stage, .verdict, .right')) e.style.position = 'static';
   for (const e of document.querySelectorAll('.beat')) e.style.minHeight = '0';
 }"""
 """Nothing floats over a section."""

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.cli.main import main
 from kvroom.ui.web.presets import REFERENCE
+from kvroom.units import decimal_memory
 
 FP8 = {**REFERENCE.scenario, "kv_dtype": "fp8"}
 
@@ -21,18 +22,18 @@ def both(a: dict[str, Any], b: dict[str, Any]) -> str:
     return f"{one}&b={two.removeprefix('#s=')}"
 
 
+ROOMS = "[...document.querySelectorAll('kv-card')].map((f) => f.answer?.figures.memory.room)"
+
+
 def shown(v: Any) -> list[int]:
-    """Rooms that the memory figures show, in their order on the page."""
-    found = "[...document.querySelectorAll('kv-memory')].flatMap((f) => f.answer?.figures.memory.room ?? [])"
-    return list(v.page.evaluate(found))
+    """Rooms that the answer cards show, in their order on the page."""
+    return list(v.page.evaluate(ROOMS))
 
 
 def until(v: Any, rooms: list[int]) -> None:
-    """Wait until the memory figures show ``rooms``."""
+    """Wait until the answer cards show ``rooms``."""
     v.page.wait_for_function(
-        """rooms => JSON.stringify(rooms) === JSON.stringify(
-            [...document.querySelectorAll('kv-memory')].map((f) => f.answer?.figures.memory.room))""",
-        arg=rooms,
+        f"rooms => JSON.stringify(rooms) === JSON.stringify({ROOMS})", arg=rooms
     )
     v.settle()
 
@@ -57,7 +58,7 @@ def test_begin_change_turn_end(visit: Any) -> None:
     v.page.check("#side-a", force=True)
     until(v, [16, 33])
     assert v.page.input_value("#kv") == "auto" and "Room for 16" in v.text("#verdict .sentence")
-    assert v.page.locator("kv-price").count() == 2
+    assert v.page.locator("kv-accounts").count() == 2
     v.page.click("#compare-end")
     until(v, [16])
     assert "&b=" not in v.page.evaluate("location.hash")
@@ -93,7 +94,8 @@ def test_figures_are_those_of_the_command(visit: Any) -> None:
     v = visit(both(REFERENCE.scenario, FP8))
     v.page.locator("kv-versus summary").click()
     command = v.text("kv-versus details code")
-    found = CliRunner().invoke(main, [*shlex.split(command)[1:], "--json"])
+    with decimal_memory():
+        found = CliRunner().invoke(main, [*shlex.split(command)[1:], "--json"])
     plans = json.loads(found.stdout)["plans"]
     assert [p["capacity"]["ceiling"]["requests"] for p in plans] == shown(v)
     drawn = v.page.evaluate("document.getElementById('versus-figure').answers")
@@ -102,30 +104,17 @@ def test_figures_are_those_of_the_command(visit: Any) -> None:
             assert got[key] == value, key
 
 
-def test_turning_a_number_of_the_twin_asks_the_other(visit: Any) -> None:
-    v = visit(both(REFERENCE.scenario, FP8))
-    twin = v.page.locator("kv-price:not(#price-figure)")
-    twin.locator("kv-drag").last.focus()
-    v.page.keyboard.press("ArrowLeft")
-    v.settle()
-    assert v.page.locator("#side-b").is_checked()
-    assert v.page.input_value("#kv") == "q4_0"
-    assert shown(v)[0] == 16
-
-
 def test_the_lower_figures_have_their_twins(visit: Any) -> None:
     v = visit(both(REFERENCE.scenario, FP8))
-    v.page.evaluate(
-        "document.querySelectorAll('[data-modes]').forEach((e) => e.removeAttribute('data-modes'))"
-    )
-    for name in ("tiers", "levers", "reality"):
+    for name in ("levers", "reality"):
         v.page.locator(f"kv-{name}").first.scroll_into_view_if_needed()
         v.page.wait_for_function(
             "n => [...document.querySelectorAll(n)].filter((f) => f.answer).length === 2",
             arg=f"kv-{name}",
         )
     asked = v.page.evaluate(
-        "[...document.querySelectorAll('kv-tiers, kv-reality')].map((f) => f.answer.scenario.kv_dtype)"
+        """[...document.querySelectorAll('kv-levers, kv-reality')]
+        .flatMap((f) => f.answer?.scenario.kv_dtype ?? [])"""
     )
     assert asked == ["auto", "fp8"] * 2
 

@@ -273,6 +273,7 @@ def test_a_new_question_pulls_its_own_levers(visit: Any) -> None:
     v.settle()
     v.page.locator("#context").fill("8192")
     v.page.keyboard.press("Tab")
+    v.page.locator("#levers-figure").scroll_into_view_if_needed()
     v.page.wait_for_function(
         "() => document.getElementById('levers-figure').answer.scenario.context_tokens === 8192"
     )
@@ -490,11 +491,15 @@ def test_axe(visit: Any, scheme: str) -> None:
     come_near(v)
     drop(v, "vllm.log", LOG.encode())
     for name in FIGURES:
+        v.page.evaluate(SHOW, name)
         v.take(v.page.locator(f"#{name}"), "Show as a table")
     v.page.locator("kv-levers .chips input").nth(0).uncheck()
     v.settle()
-    found = axe.Axe().run(v.page)
-    assert found.violations_count == 0, found.generate_report()
+    for view in ("plan", "read"):
+        v.page.click(f".modes [data-view={view}]")
+        v.settle()
+        found = axe.Axe().run(v.page)
+        assert found.violations_count == 0, found.generate_report()
 
 
 @pytest.mark.parametrize("width", [320, 640, 1600])
@@ -532,6 +537,7 @@ def test_keyboard_alone(visit: Any) -> None:
         ("#file-input", ""),
         ('kv-reality input[name="lengths"]', "ArrowRight"),
     ):
+        v.page.evaluate(SHOW, FIGURES[0] if selector == "#tokens-back" else FIGURES[1])
         for _ in range(150):
             if v.page.evaluate("s => document.activeElement.matches(s)", selector):
                 break

@@ -216,9 +216,11 @@ def test_a_trace_of_ones_own(open_replay: Any, tmp_path: Path) -> None:
 def test_another_model_is_replayed_anew(open_replay: Any) -> None:
     v = open_replay()
     v.choose("#model", "llama-3-8b")
+    v.page.locator("#replay").scroll_into_view_if_needed()
     v.page.wait_for_function(f"() => {FIGURE}.runs[0].head.command.includes('llama-3-8b')")
     ready(v)
     v.choose("#model", "bert-base")
+    v.page.locator("#replay").scroll_into_view_if_needed()
     v.page.wait_for_selector("#replay-told:not([hidden])")
     assert v.text("#replay-told")
     v.complaints.clear()
@@ -274,7 +276,9 @@ def test_by_keyboard_alone(open_replay: Any) -> None:
     assert v.text("#play") == "Pause"
     keys.press("Enter")
     assert v.text("#play") == "Play"
-    to("#forward")
+    keys.press("ArrowRight")  # the buttons are one stop
+    keys.press("ArrowRight")
+    assert v.page.evaluate("document.activeElement.id") == "forward"
     before = at(v, "time")
     keys.press("Enter")
     assert at(v, "time") > before

@@ -111,8 +111,9 @@ class SchedulerConfig:
         """Whose blocks are taken when they give out, by place: the last admitted, or the least important."""
         if not self.by_priority:
             return len(running) - 1
-        ranks = [(request.priority, request.arrival) for request in running]
-        return ranks.index(max(ranks))  # of equals the first admitted
+        # of equals the later one: were it the first admitted, two of one moment could give way to each other
+        # for ever
+        return running.index(max(running))
 
 
 def never_fits(request: ServedRequest, alone: bool) -> bool:

@@ -28,10 +28,10 @@ export const doubling = (rows, far) => {
   return Math.max(...ends) / Math.min(...ends) > far;
 };
 
-/** @param {Row[]} rows @param {number} width @param {number} far */
-export function ladder(rows, width, far) {
+/** @param {Row[]} rows @param {number} width @param {number} far @param {number} [row] how high a row is */
+export function ladder(rows, width, far, row = ROW) {
   const slim = width < 620;
-  const tall = slim ? SLIM_ROW : ROW;
+  const tall = slim ? SLIM_ROW : row;
   const noted = !slim && rows.some((row) => row.note);
   const left = slim ? 0 : Math.min(260, width * 0.27);
   const numbers = width - (noted ? NOTE : 0);
@@ -48,8 +48,8 @@ export function ladder(rows, width, far) {
 /** @param {Row} row @param {Row | undefined} next @param {number} y @param {any} at */
 function line(row, next, y, { x, slim, tall, left, numbers, right, wide }) {
   const [start, end] = [x(Math.min(row.from, row.to)), x(Math.max(row.from, row.to))];
-  const top = y + (slim ? 20 : (ROW - BAR) / 2);
-  const text = y + (slim ? 14 : ROW / 2 + 5);
+  const top = y + (slim ? 20 : (tall - BAR) / 2);
+  const text = y + (slim ? 14 : tall / 2 + 5);
   const band = row.low != null && row.high != null && !row.off;
   const middle = top + BAR / 2;
   return svg`<g>

@@ -1,5 +1,5 @@
 /**
- * Two questions side by side: the bar asks one of them (A or B), every figure has its twin for the other, and
+ * Two questions side by side: the bar asks one of them (A or B), every figure of Plan has its twin for the other, and
  * what differs is marked. The address holds both.
  */
 import { ask, post, refusal } from "./ask.js";
@@ -24,7 +24,6 @@ const MARKED = ["model", "gpu", "gpu_count", "weight_dtype", "kv_dtype", "contex
 
 /** Figures that have an answer of their own: where it is asked, what draws it. @type {Record<string, {path: string, load: () => Promise<unknown>}>} */
 const OWN = {
-  "tiers-figure": { path: "api/tiers", load: () => import("./tier-pyramid.js") },
   "levers-figure": { path: "api/levers?explain=1", load: () => import("./lever-waterfall.js") },
   "reality-figure": { path: "api/reality", load: () => import("./stairs.js") },
 };
@@ -184,7 +183,7 @@ export class Beside {
       if (!twin) {
         twin = document.createElement(figure.localName);
         // Whoever turns a number of the twin turns that of the other question.
-        for (const kind of ["turn", "machine", "lengths", "says"]) {
+        for (const kind of ["lengths", "says"]) {
           twin.addEventListener(kind, async (/** @type {CustomEvent} */ event) => {
             await this.turn(first ? "A" : "B");
             figure.dispatchEvent(new CustomEvent(kind, { detail: event.detail }));

@@ -3,6 +3,7 @@ import { GONE, ask, lines, packed, refusal } from "./ask.js";
 import { LitElement, html, nothing } from "./vendor/lit.js";
 import { Near } from "./near.js";
 import { pending } from "./pending.js";
+import { settle } from "./roving.js";
 import { formats, grouped } from "./text.js";
 
 /** @typedef {import("./store.js").Store} Store */
@@ -25,6 +26,10 @@ class Drawn extends LitElement {
 
   createRenderRoot() {
     return this;
+  }
+
+  updated() {
+    settle();
   }
 
   render() {

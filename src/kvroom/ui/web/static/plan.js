@@ -44,7 +44,7 @@ export function plan(store, { glide, speak, reveal, presets }) {
     store.replace(preset.scenario, true);
   });
   /** Figures of which two questions show two. */
-  const beside = new Beside(store, ["card", "accounts", "memory", "price-figure", "tiers-figure", "step", "levers-figure", "reality-figure"].map(byId), { speak, glide, fieldOf: (key) => form.fieldOf(key) });
+  const beside = new Beside(store, ["card", "accounts", "levers-figure", "reality-figure"].map(byId), { speak, glide, fieldOf: (key) => form.fieldOf(key) });
 
   objective(store);
   const card = byId("card");

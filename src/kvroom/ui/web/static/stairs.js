@@ -9,6 +9,8 @@ import { formats, memory } from "./text.js";
 const LOOKS = { ceiling: "tier", engine: "cache", expected: "cache", shared: "shared", measured: "measured", said: "measured" };
 /** Levels beyond so many times are drawn on a log scale. */
 const FAR = 6;
+/** A row on a slide, where all of them are seen at once. */
+const SLIDE_ROW = 27;
 /** Accounts of a log as the page says them. @type {Record<string, string>} */
 const ACCOUNTS = { visible: "memory seen", weights: "weights", activations: "activations", runtime: "runtime", graphs: "graphs", kv: "cache" };
 
@@ -68,7 +70,7 @@ export class Stairs extends WideFigure {
   }
 
   picture() {
-    const { height, marks } = ladder(this.rows, this.width, FAR);
+    const { height, marks } = ladder(this.rows, this.width, FAR, this.closest(".slide") ? SLIDE_ROW : undefined);
     return html`${this.said()} ${this.lengths()} ${this.told()}
       <svg class="ladder" width="100%" height=${height} role="img" aria-label=${this.sentence()}>${marks}</svg>`;
   }

@@ -1,5 +1,6 @@
 import { LitElement, html, nothing } from "./vendor/lit.js";
 import { download } from "./export.js";
+import { settle } from "./roving.js";
 
 /** @typedef {import("./types").Answer} Answer */
 
@@ -29,6 +30,10 @@ export class TakeAway extends LitElement {
   connectedCallback() {
     this.replaceChildren();
     super.connectedCallback();
+  }
+
+  updated() {
+    settle();
   }
 
   get a() {
@@ -66,7 +71,7 @@ export class TakeAway extends LitElement {
     const flags = Object.entries(engines);
     return html`
       ${this.block("Command", command)} ${this.block("Python", python)} ${this.block("Link", address)}
-      ${flags.map(([name, text]) => this.block(`${name}'s own command`, text))}
+      ${flags.length ? html`<div class="block"><h3>Engines' own commands</h3>${this.fold("engines", flags.map(([name]) => name).join(", "), () => flags.map(([name, text]) => this.block(name, text)))}</div>` : nothing}
       <div class="block">
         <h3>JSON</h3>
         <p class="tools">
