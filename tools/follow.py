@@ -59,6 +59,8 @@ class EnginePackage:
     requirements: str = ""
     arguments: tuple[str, str] = ("", "")
     why_not: str = ""
+    in_python: frozenset[str] = frozenset()
+    """Arguments that no command line takes."""
 
 
 PACKAGES = {
@@ -69,7 +71,8 @@ PACKAGES = {
     ),
     "sglang": EnginePackage(
         builds=("sglang",),
-        arguments=("sglang/srt/server_args.py", r"ServerArgs"),
+        arguments=("sglang/srt/{server_args.py,arg_groups/fields/*.py}", r"(?!PortArgs)\w+"),
+        in_python=frozenset({"stat_loggers"}),
         why_not="its scheduler and pools are made beside a running model only",
     ),
     "tensorrt-llm": EnginePackage(
@@ -199,12 +202,12 @@ def site_of(python: str) -> Path:
 
 def flags_of(package: EnginePackage, site: Path) -> set[str]:
     """Names of the fields of an engine's argument classes, read from its source; empty without it."""
-    file, classes = package.arguments
-    path = site / file
-    if not file or not path.is_file():
-        return set()
+    files, classes = package.arguments
+    head, brace, rest = files.partition("{")
+    patterns = [head + each for each in rest.rstrip("}").split(",")] if brace else [files]
+    paths = [path for pattern in patterns if pattern for path in site.glob(pattern)]
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in (node for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))):
         if isinstance(node, ast.ClassDef) and re.fullmatch(classes, node.name):
             found |= {
                 part.target.id
@@ -213,7 +216,7 @@ def flags_of(package: EnginePackage, site: Path) -> set[str]:
                 and isinstance(part.target, ast.Name)
                 and not part.target.id.startswith("_")
             }
-    return found
+    return found - package.in_python
 
 
 def known_flags(engine: str) -> set[str]:
@@ -420,6 +423,9 @@ def options(arguments: list[str]) -> argparse.Namespace:
 def new_flags(engine: str, package: EnginePackage, python: str) -> set[str]:
     """Flags in the release's source that kvroom does not know; printed."""
     fresh = flags_of(package, site_of(python))
+    if not fresh and engine_of(engine).asked is None:
+        fix = "Its argument classes have moved: mend PACKAGES in tools/follow.py."
+        raise KvroomError("VERSION", package.arguments[0], "defines no flags in this release", fix)
     came = fresh - known_flags(engine)
     for name in sorted(came):
         print(f"new flag {name}")

@@ -106,9 +106,16 @@ def test_an_engine_that_cannot_be_asked_says_so(
 
 def test_flags_are_read_from_an_engines_source(tool: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "sglang" / "srt").mkdir(parents=True)
-    source = "class ServerArgs:\n    model_path: str\n    tp_size: int = 1\nclass Other:\n    no: int = 1\n"
+    source = "class ServerArgs:\n    model_path: str\n    tp_size: int = 1\n"
+    source += "class PortArgs:\n    no: int = 1\n"
     (tmp_path / "sglang" / "srt" / "server_args.py").write_text(source)
     assert tool.flags_of(tool.PACKAGES["sglang"], tmp_path) == {"model_path", "tp_size"}
+    (tmp_path / "sglang" / "srt" / "arg_groups" / "fields").mkdir(parents=True)
+    (tmp_path / "sglang" / "srt" / "arg_groups" / "fields" / "memory.py").write_text(
+        "class MemoryFields:\n    page_size: int = 1\n"
+    )
+    found = tool.flags_of(tool.PACKAGES["sglang"], tmp_path)
+    assert found == {"model_path", "tp_size", "page_size"}
     assert "mem_fraction_static" in tool.known_flags("sglang")
 
 
