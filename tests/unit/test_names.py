@@ -42,6 +42,11 @@ WRITTEN = {
     "Huihui-gpt-oss-20b-mxfp4-abliterated-v2": ("gpt-oss-20b", "mxfp4"),
     "llama3.1:8b-instruct-q4_K_M": ("llama-3.1-8b", "q4_k_m"),
     "deepseek-r1:70b": ("r1-distill-llama-70b", None),
+    "nemotron-3-nano:30b": ("nemotron-3-nano-30b-a3b", None),
+    "Qwen/Qwen3-4B-Thinking-2507-FP8": ("qwen3-4b-2507", "fp8_block"),
+    "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8": ("qwen3-235b-a22b-2507", "fp8_block"),
+    "unsloth/Qwen3-30B-A3B-Thinking-2507-GGUF:Q4_K_M": ("qwen3-30b-a3b-2507", "q4_k_m"),
+    "ISTA-DASLab/gemma-3-27b-it-GPTQ-4b-128g": ("gemma-3-27b", "gptq_int4_g128"),
 }
 
 

@@ -33,8 +33,9 @@ def _keys() -> dict[str, str]:
     """Every spelling (normalised) → name; an exact name wins over an alias."""
     keys: dict[str, str] = {}
     for name, entry in _entries().items():
-        for word in (entry["id"], entry["id"].rpartition("/")[2], *entry.get("aliases", ())):
+        for word in (entry["id"], *entry.get("aliases", ())):
             keys.setdefault(key_of(word), name)
+            keys.setdefault(key_of(word.rpartition("/")[2]), name)
     return keys | {key_of(name): name for name in _entries()}
 
 
