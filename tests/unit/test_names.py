@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
+from kvroom.launchers.launch import model_word
 from kvroom.models import catalogue, names
 from kvroom.models.load import load
 
@@ -72,6 +73,19 @@ def test_model_and_width_are_told_apart(text, want):
 )
 def test_another_release_is_another_model(text):
     assert names.read(text, catalogue.known) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "served"),
+    {
+        "Qwen/Qwen3-4B-Thinking-2507": "Qwen/Qwen3-4B-Thinking-2507",
+        "qwen3-4b-thinking-2507": "Qwen/Qwen3-4B-Thinking-2507",
+        "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct",
+        "llama-3.1-8b": "meta-llama/Llama-3.1-8B",
+    }.items(),
+)
+def test_of_several_ids_the_one_that_was_written_is_served(written, served):
+    assert model_word(written) == served
 
 
 def test_what_was_taken_is_said():
