@@ -1051,12 +1051,13 @@ def models() -> list[str]:
     return catalogue.names()
 
 
-def model(name: ModelInput, *, hub: HubReader | bool = True) -> ModelSpec:
-    """One model, by whatever ``plan`` takes: its layers, tensors and where its numbers come from."""
+def model(name: ModelInput, *, hub: HubReader | bool = True, paths: bool = True) -> ModelSpec:
+    """One model, by whatever ``plan`` takes: its layers, tensors and where its numbers come from. Without
+    ``paths`` no file is opened."""
     from kvroom.models.load import load
 
     with _asking(hub):
-        return load(_text_of_path(name))
+        return load(_text_of_path(name), paths=paths)
 
 
 def gpus() -> list[str]:
