@@ -1002,8 +1002,8 @@ def pack(
     >>> found = pack(
     ...     [{"model": "llama-3.1-8b", "context": "8K", "users": 20},
     ...      {"model": "qwen3-4b", "context": "8K", "users": 8}], "H100-SXM", simulate=False)
-    >>> found.fits, [row["share_flag"] for row in found.rows()]
-    (True, ['--gpu-memory-utilization 0.598', '--gpu-memory-utilization 0.378'])
+    >>> found.fits, found.rows()[1]["share_flag"]
+    (True, '--gpu-memory-utilization 0.33')
     """
     from kvroom.launchers.yaml_documents import read_yaml
     from kvroom.optimize.pack.pack import PackQuestion, cheapest
@@ -1051,12 +1051,13 @@ def models() -> list[str]:
     return catalogue.names()
 
 
-def model(name: ModelInput, *, hub: HubReader | bool = True) -> ModelSpec:
-    """One model, by whatever ``plan`` takes: its layers, tensors and where its numbers come from."""
+def model(name: ModelInput, *, hub: HubReader | bool = True, paths: bool = True) -> ModelSpec:
+    """One model, by whatever ``plan`` takes: its layers, tensors and where its numbers come from. Without
+    ``paths`` no file is opened."""
     from kvroom.models.load import load
 
     with _asking(hub):
-        return load(_text_of_path(name))
+        return load(_text_of_path(name), paths=paths)
 
 
 def gpus() -> list[str]:

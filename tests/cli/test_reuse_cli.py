@@ -134,8 +134,8 @@ def test_a_trace_that_says_nothing_of_its_prompts(tmp_path):
     ("options", "told"),
     [
         (["--policy", "lrru"], "Did you mean lru"),
-        (["--capacity", "10,x"], "--capacity: 'x' is no number of blocks"),
-        (["--capacity", "0"], "--capacity: 0 is below 1 blocks"),
+        (["--capacity", "10,x"], "--capacity: 'x' is no whole number"),
+        (["--capacity", "0"], "--capacity: 0 is below 1"),
         (["--hbm", "80GB"], "Give --model."),
         (["--tier", "host:80GB"], "Give --model."),
         (["--tier", "host"], "Write host:512GiB."),

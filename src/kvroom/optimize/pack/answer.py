@@ -112,7 +112,8 @@ class Packed(Shown):
         if out:
             first = out[0].seat
             why = first.why or (first.trial.verdict.sentence.rstrip(".") if first.trial else "")
-            held = f"{many - len(out)} of {many} models have room"
+            left = many - len(out)
+            held = f"{left} of {many} models {'has' if left == 1 else 'have'} room"
             return f"Does not fit {cards}: {held}. {first.entry.name}: {why}."
         if self._host_short:
             return (

@@ -106,20 +106,12 @@ class Seating:
                 if seat.fits and self._hold((*seats, seat)):
                     seats = (*seats, seat)
                     break
-                last = self._nearer(seats, last, seat)
+                last = last if last and last.fits and not seat.fits else seat
             else:
                 why = self._reason(seats, last) if last else "no card of the node can take it"
                 trial = last.trial if last else None
                 seats = (*seats, PackSeat(entry=entry, cards=(), trial=trial, why=why))
         return seats
-
-    def _nearer(
-        self, before: tuple[PackSeat, ...], one: PackSeat | None, two: PackSeat
-    ) -> PackSeat:
-        """Of two seats that do not do, the one that starts, or lacks less."""
-        if one is None or one.trial is None:
-            return two
-        return two if two.fits and not one.fits else one
 
     def _reason(self, before: tuple[PackSeat, ...], seat: PackSeat) -> str:
         trial = seat.trial

@@ -225,7 +225,7 @@ def _command(text: str, asked: dict[str, Any]) -> Taken | None:
 
 def _is_known(model: Any) -> bool:
     try:
-        api.model(model, hub=False)
+        api.model(model, hub=False, paths=False)
     except KvroomError:
         return False
     return True

@@ -1,5 +1,5 @@
 /** Present: the story's figures one at a time, by the arrow keys, full screen where it is wished. */
-import { ask } from "./ask.js";
+import { ask, lines } from "./ask.js";
 import { SCENES } from "./read.js";
 
 /** @typedef {import("./types").Answer} Answer */
@@ -27,6 +27,12 @@ export function present(store) {
     if (OWN[tag]) {
       const [answer] = await Promise.all([ask(OWN[tag].path, store.scenario), OWN[tag].load()]);
       return answer.error ? null : answer;
+    }
+    if (tag === "kv-cliff") {
+      await import("./cliff.js");
+      let found = null;
+      for await (const told of lines("api/simulate", { scenario: store.scenario, replay: { seed: 0 }, cliff: true }, new AbortController().signal)) if (told.kind === "answer") found = told.answer;
+      return found;
     }
     const scene = slide.dataset.scene ?? "";
     if (scene !== "waits") return SCENES[scene] ? store.peek(/** @type {any} */ (SCENES[scene](0))) : store.answer;
