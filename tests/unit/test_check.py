@@ -137,6 +137,38 @@ def test_what_would_not_start_is_told_with_the_flags_that_do(tmp_path: Path) -> 
     assert mended.status == "fits"
 
 
+@pytest.mark.parametrize(
+    ("start", "flag", "variable"),
+    [
+        ("vllm serve Qwen/Qwen3-32B -tp 4", "--max-model-len", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
+        (
+            "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4",
+            "--context-length",
+            "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
+        ),
+    ],
+)
+def test_a_length_beyond_the_models_own_does_not_start_unless_allowed(
+    tmp_path: Path, start: str, flag: str, variable: str
+) -> None:
+    """vLLM's _get_and_verify_max_len and SGLang's ModelConfig raise a ValueError."""
+    text = f"{start} {flag} 100000\n"
+    (check,) = checked(tmp_path, text, gpu="H100-SXM")
+    assert (check.status, check.fix.split(" ")[:2]) == ("would_not_start", [flag, "40960"])
+    (mended,) = checked(tmp_path, text.replace("100000", "40960"), gpu="H100-SXM")
+    assert mended.status == "fits"
+    (off,) = checked(tmp_path, f"export {variable}=0\n{text}", gpu="H100-SXM")
+    assert off.status == "would_not_start"
+    (allowed,) = checked(tmp_path, f"export {variable}=1\n{text}", gpu="H100-SXM")
+    assert allowed.status == "fits"
+    yarn = '{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32768}'
+    if flag == "--max-model-len":
+        (stretched,) = checked(
+            tmp_path, f"{text.strip()} --rope-scaling '{yarn}'\n", gpu="H100-SXM"
+        )
+        assert stretched.status == "fits"
+
+
 def test_more_ranks_than_cards(tmp_path: Path) -> None:
     text = FILES["pod.yaml"].replace("[--model,", "[-tp=4, --model,")
     (check,) = checked(tmp_path, text)

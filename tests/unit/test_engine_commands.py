@@ -176,6 +176,8 @@ def test_switches_and_what_is_not_kept_need_no_value() -> None:
 SAME = "vllm serve m -tp 2 --max-model-len 8192"
 WRAPPED = {
     "bash -c": f"bash -c '{SAME}'",
+    "bash -c --": f"bash -c -- '{SAME}'",
+    "an option after -c": f"bash -c -x '{SAME}'",
     "nested": f"""ssh host "bash -lc '{SAME}'" """.replace("ssh host ", "srun bash -c "),
     "cd first": f'sh -c "cd /srv && exec {SAME}"',
     "docker and a shell": f"docker run --rm --name vllm vllm/vllm-openai:v0.9.2 /bin/bash -c '{SAME}'",

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
+from kvroom.launchers.launch import model_word
 from kvroom.models import catalogue, names
 from kvroom.models.load import load
 
@@ -42,6 +43,11 @@ WRITTEN = {
     "Huihui-gpt-oss-20b-mxfp4-abliterated-v2": ("gpt-oss-20b", "mxfp4"),
     "llama3.1:8b-instruct-q4_K_M": ("llama-3.1-8b", "q4_k_m"),
     "deepseek-r1:70b": ("r1-distill-llama-70b", None),
+    "nemotron-3-nano:30b": ("nemotron-3-nano-30b-a3b", None),
+    "Qwen/Qwen3-4B-Thinking-2507-FP8": ("qwen3-4b-2507", "fp8_block"),
+    "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8": ("qwen3-235b-a22b-2507", "fp8_block"),
+    "unsloth/Qwen3-30B-A3B-Thinking-2507-GGUF:Q4_K_M": ("qwen3-30b-a3b-2507", "q4_k_m"),
+    "ISTA-DASLab/gemma-3-27b-it-GPTQ-4b-128g": ("gemma-3-27b", "gptq_int4_g128"),
 }
 
 
@@ -67,6 +73,19 @@ def test_model_and_width_are_told_apart(text, want):
 )
 def test_another_release_is_another_model(text):
     assert names.read(text, catalogue.known) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "served"),
+    {
+        "Qwen/Qwen3-4B-Thinking-2507": "Qwen/Qwen3-4B-Thinking-2507",
+        "qwen3-4b-thinking-2507": "Qwen/Qwen3-4B-Thinking-2507",
+        "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct",
+        "llama-3.1-8b": "meta-llama/Llama-3.1-8B",
+    }.items(),
+)
+def test_of_several_ids_the_one_that_was_written_is_served(written, served):
+    assert model_word(written) == served
 
 
 def test_what_was_taken_is_said():

@@ -245,9 +245,12 @@ def model_word(model: str | dict[str, Any]) -> str:
     if model.endswith(("/config.json", "model.safetensors.index.json")):
         return str(PurePosixPath(model).parent)
     try:
-        return catalogue.hub_id(model)
+        served = catalogue.hub_id(model)
     except KvroomError:
         return model
+    return (
+        model if "/" in model and served.lower() != model.lower() else served
+    )  # as it was asked for
 
 
 def _typed(line: CommandLine, name: str, value: Any) -> tuple[str, str | None]:

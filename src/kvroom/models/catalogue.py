@@ -33,8 +33,9 @@ def _keys() -> dict[str, str]:
     """Every spelling (normalised) → name; an exact name wins over an alias."""
     keys: dict[str, str] = {}
     for name, entry in _entries().items():
-        for word in (entry["id"], entry["id"].rpartition("/")[2], *entry.get("aliases", ())):
+        for word in (entry["id"], *entry.get("aliases", ())):
             keys.setdefault(key_of(word), name)
+            keys.setdefault(key_of(word.rpartition("/")[2]), name)
     return keys | {key_of(name): name for name in _entries()}
 
 
@@ -68,8 +69,12 @@ def known(word: str) -> str | None:
 
 
 def hub_id(name: str) -> str:
-    """The id under which the model is published."""
-    return str(entry_of(name)["id"])
+    """The hub id of the entry for ``name``: of several, the one that ``name`` spells, else the first."""
+    entry, key = entry_of(name), key_of(name)
+    for spelt in (entry["id"], *entry.get("aliases", ())):
+        if "/" in spelt and key in (key_of(spelt), key_of(spelt.rpartition("/")[2])):
+            return str(spelt)
+    return str(entry["id"])
 
 
 def config_of(name: str) -> Mapping[str, Any]:

@@ -136,6 +136,7 @@ def _spelled(name: str) -> str:
     asides = [w for w in inside if _WIDTH.fullmatch(w) or _ABOUT_WIDTH.fullmatch(w)]
     name = " ".join([re.sub(r"\([^()]*\)", " ", name).strip(), *asides])
     name = name.replace("quantized.", "quantized-").replace(":", "-")
+    name = re.sub(r"-([348])b(?=-\d+g\b)", r"-\1bit", name)  # "GPTQ-4b-128g": bits, not billions
     return re.sub(r"[\s/]+", "-", name.strip()).strip("-")
 
 

@@ -27,7 +27,7 @@ from kvroom.observe.way import Way, way
 from kvroom.planner.plan import Workings, work
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
-from kvroom.units import MAX_BYTES, show_gib
+from kvroom.units import MAX_BYTES, check_float, show_gib
 
 PRINTED_AS = {
     "visible": "total_gpu_bytes",
@@ -136,6 +136,8 @@ def reconcile(
     lacks is told in ``missing``.
     """
     given = dict(given or {})
+    if expect is not None:
+        check_float("expect", expect, low=0.01, high=1e9, unit="requests")
     if "gpu" in given:
         by_name = isinstance(given["gpu"], str) and not paths
         (cards.find if by_name else resolve)(given["gpu"])  # refused whatever the log lacks

@@ -121,9 +121,10 @@ class Fit:
 
 
 def _speed(row: FittedFile) -> str:
-    return (
-        "at a speed not known" if row.tokens_per_s is None else f"{row.tokens_per_s:.0f} tokens/s"
-    )
+    speed = row.tokens_per_s
+    if speed is None:
+        return "at a speed not known"
+    return f"{speed:.0f} tokens/s" if speed >= 10 else f"{speed:.1f} tokens/s"
 
 
 def fit(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 from kvroom.launchers.shell.expand import Expander
 from kvroom.launchers.shell.scan import METACHARACTERS, continued, word_end
@@ -59,12 +58,14 @@ def substituted(word: str, env: Mapping[str, str]) -> str:
 
 
 def inner_text(words: Sequence[str]) -> str | None:
-    """What ``bash -c TEXT`` and the like hand to another shell: TEXT; None where there is none."""
+    """What ``bash -c TEXT`` and the like hand to another shell: TEXT; None where there is none.
+
+    Options may stand between, ``--`` that ends them among these."""
     shell = False
-    for word, following in pairwise(words):
+    for at, word in enumerate(words, 1):
         shell = shell or base_name(word) in SHELLS
         if shell and _INLINE.fullmatch(word):
-            return following
+            return next((text for text in words[at:] if not text.startswith("-")), None)
     return None
 
 
