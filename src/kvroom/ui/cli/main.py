@@ -55,7 +55,8 @@ EXAMPLES = """\
 Examples (kvroom COMMAND --help has more):
   kvroom plan llama-3.3-70b --gpu 4xH100 --context 32K --users 16
   kvroom reconcile vllm.log --expect 16
-  kvroom search qwen3-32b --users 300 --workload input=2K,output=300"""
+  kvroom search qwen3-32b --users 300 --slo ttft_p95=1s \\
+      --workload input=2K,output=300"""
 
 
 class Commands(click.Group):

@@ -35,6 +35,16 @@ set_option = click.option(
 )
 
 
+price_option = click.option(
+    "--price",
+    multiple=True,
+    metavar="[CARD=]PRICE",
+    shell_complete=complete,
+    help="Dollars an hour of a card (H100-SXM=2.10), or terms: community, on-demand, reserved, "
+    "owned:30000:years=4:kwh=0.12:utilisation=0.7 (repeatable).",
+)
+
+
 def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give ``command`` the MODEL argument and a flag for every Scenario key."""
     decorate: list[Any] = [
@@ -73,14 +83,7 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="KEY=SIZE",
             help="Measured on one GPU: visible, free_before_load, weights, activations, runtime, graphs.",
         ),
-        click.option(
-            "--price",
-            multiple=True,
-            metavar="[CARD=]PRICE",
-            shell_complete=complete,
-            help="Dollars an hour of a card (H100-SXM=2.10), or terms: community, on-demand, reserved, "
-            "owned:30000:years=4:kwh=0.12:utilisation=0.7 (repeatable).",
-        ),
+        price_option,
         click.option(
             "--allow-overcommit", is_flag=True, help="Answer times even where it does not fit."
         ),
