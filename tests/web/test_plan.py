@@ -169,6 +169,16 @@ def test_an_error_stands_at_its_field_with_its_fix_and_figures_turn_grey(visit: 
     v.complaints.clear()
 
 
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [("?model=no-such&gpu=H100", "no-such"), ("?model=llama-3-70b&gpu=H100:0", "gpu_count: 0")],
+)
+def test_a_plain_link_that_asks_nothing_says_so(visit: Any, query: str, word: str) -> None:
+    v = visit(query)
+    assert word in v.text("#verdict .fault")
+    v.complaints.clear()
+
+
 def test_a_fold_opens_where_its_field_is_wrong(visit: Any) -> None:
     v = visit("#view=plan")
     v.page.click("text=Parallel ranks, one by one")

@@ -21,8 +21,11 @@ def shown(v: Any, figure: str, of: str = "") -> str:
 
 
 def come(v: Any, scene: str, nth: int = 0) -> None:
-    """Scroll until a paragraph of the scene acts; twice, as figures on the way there are loaded."""
-    for _ in range(2):
+    """Scroll until a paragraph of the scene acts; again and again, as figures on the way there are loaded."""
+    acts = "([beat, nth]) => document.querySelectorAll(beat)[nth].classList.contains('acts')"
+    for tried in range(8):
+        if tried > 1 and v.page.evaluate(acts, [f'.beat[data-scene="{scene}"]', nth]):
+            break
         v.page.evaluate(
             """([beat, nth]) => {
                 const box = document.querySelectorAll(beat)[nth].getBoundingClientRect();
@@ -32,7 +35,7 @@ def come(v: Any, scene: str, nth: int = 0) -> None:
         )
         v.settle()
     v.page.wait_for_function(
-        "([beat, nth]) => document.querySelectorAll(beat)[nth].classList.contains('acts')",
+        acts,
         arg=[f'.beat[data-scene="{scene}"]', nth],
     )
     v.settle()

@@ -125,6 +125,6 @@ views(store);
 present(store);
 if (start.error) instrument.fault(start.error);
 if (root.dataset.units === "gib") recount();
-else pending(/[#&]s=/.test(location.hash) || location.search.length > 1 ? fromAddress() : store.askNeighbours());
+else pending(/[#&]s=/.test(location.hash) || (location.search.length > 1 && !start.error) ? fromAddress() : store.askNeighbours());
 sections(store, { speak, replays: start.replays, machines: start.catalogue.gpus, other: () => instrument.beside.other?.scenario ?? null });
 root.classList.add("ready");
