@@ -82,6 +82,7 @@ def test_another_release_is_another_model(text):
         "qwen3-4b-thinking-2507": "Qwen/Qwen3-4B-Thinking-2507",
         "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct",
         "llama-3.1-8b": "meta-llama/Llama-3.1-8B",
+        "llama-3.2-11b-vision": "meta-llama/Llama-3.2-11B-Vision-Instruct",
     }.items(),
 )
 def test_of_several_ids_the_one_that_was_written_is_served(written, served):

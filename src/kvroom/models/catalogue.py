@@ -71,8 +71,12 @@ def known(word: str) -> str | None:
 def hub_id(name: str) -> str:
     """The hub id of the entry for ``name``: of several, the one that ``name`` spells, else the first."""
     entry, key = entry_of(name), key_of(name)
-    for spelt in (entry["id"], *entry.get("aliases", ())):
-        if "/" in spelt and key in (key_of(spelt), key_of(spelt.rpartition("/")[2])):
+    for spelt in entry.get("aliases", ()):
+        if (
+            key != entry["name"]
+            and "/" in spelt
+            and key in (key_of(spelt), key_of(spelt.rpartition("/")[2]))
+        ):
             return str(spelt)
     return str(entry["id"])
 
