@@ -5,7 +5,6 @@ folder that ``board.py`` reads. Each aggregated row of a loop of users on a card
 knows is asked with the row's own layout, widths, lengths and users. OUT becomes JSON of ``{row id:
 {"tpot_ms", "ttft_ms"}}`` of ROWS rows drawn at random (default 400; each takes seconds), the release, and why
 it did not answer others.
-``board.py --beside OUT`` sets it beside kvroom on the rows that both answer.
 """
 
 from __future__ import annotations

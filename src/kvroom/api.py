@@ -969,11 +969,16 @@ def fit(
     several sizes. ``keys`` as ``plan``'s: ``context_tokens`` must have room (8K), ``engine`` is ``llama.cpp``
     or ``ollama``. Speeds are one user's. Raises KvroomError as ``plan`` does, and where no card is seen.
     """
+    from kvroom.hardware.reader import resolve
     from kvroom.optimize.fit import fit as fitted
 
     given: dict[str, Any] = {**keys, "gpu": _own_card() if gpu is None else _text_of_path(gpu)}
     if memory is not None:
-        given["gpu"] = f"{given['gpu']}-{parse_bytes('memory', memory) // 10**9}GB"
+        size = parse_bytes("memory", memory)
+        if not resolve(given["gpu"]).unified_memory:
+            fix = "Leave it out, or give an inline card of that size."
+            raise KvroomError("memory", memory, f"is no size of {given['gpu']}, which has one", fix)
+        given["gpu"] = f"{given['gpu']}-{size // 10**9}GB"
     return fitted(given, model, progress=progress)
 
 

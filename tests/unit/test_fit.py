@@ -58,6 +58,7 @@ def test_models_that_fit_do_and_the_others_say_where_the_rest_lies(whole):
     names = [row.model for row in (*whole.rows, *whole.slow)]
     assert len(names) == len(set(names))
     assert not set(names) & set(whole.too_large)
+    assert all(row.context_tokens == 8192 for row in whole.rows)
 
 
 def test_a_larger_card_holds_no_narrower_file(whole):

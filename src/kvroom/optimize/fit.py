@@ -153,7 +153,7 @@ def fit(
         )
     found: list[FittedFile] = []
     large: list[str] = []
-    names = _worth_a_row()
+    names = _worth_a_row(question.context_tokens or 0)
     memory = resolve(question.gpu).sold_bytes * question.gpu_count
     for done, name in enumerate(names):
         progress(done, len(names))
@@ -182,14 +182,16 @@ def _head(question: Scenario) -> dict[str, Any]:
     }
 
 
-def _worth_a_row() -> list[str]:
-    """Models that write answers, one of each shape: checkpoints of another width are the same files here."""
+def _worth_a_row(tokens: int) -> list[str]:
+    """Models that write answers of so many ``tokens``, one of each shape: checkpoints of another width are
+    the same files here."""
     seen: set[tuple[Any, ...]] = set()
     names = []
     for name in catalogue.names():
         spec = catalogue.find(name)
         shape = (spec.model_type, spec.params, spec.max_context_tokens)
-        if spec.generates and not spec.encoder_tokens and shape not in seen:
+        long = spec.max_context_tokens is None or spec.max_context_tokens >= tokens
+        if spec.generates and long and not spec.encoder_tokens and shape not in seen:
             seen.add(shape)
             names.append(name)
     return names
@@ -212,21 +214,19 @@ def _best(name: str, base: Mapping[str, Any], memory: int) -> FittedFile | None:
         if dtype != files[-1] and spec.params * _BITS[dtype] / 8 > memory:
             continue  # its matrices alone are too large
         row = _row(name, dtype, base)
-        if row is not None and row.on_gpu:
+        if row.on_gpu:
             return row
-        last = row or last
+        last = row
     return last
 
 
 def _ladder(model: str, base: Mapping[str, Any]) -> Iterator[FittedFile]:
     for dtype in _files(load(model), LADDER):
-        row = _row(model, dtype, base)
-        if row is not None:
-            yield row
+        yield _row(model, dtype, base)
 
 
-def _row(model: str, dtype: str, base: Mapping[str, Any]) -> FittedFile | None:
-    """The Plan of one file; None where the model is shorter than the length asked for and nothing is left."""
+def _row(model: str, dtype: str, base: Mapping[str, Any]) -> FittedFile:
+    """The Plan of one file, at the length asked for or the model's own limit."""
     spec = load(model)
     length = min(base["context_tokens"], spec.max_context_tokens or base["context_tokens"])
     asked = {**base, "model": model, "weight_dtype": dtype, "context_tokens": length}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ from kvroom.ui.terminal.text import paragraph
 
 WHOLE, PARTLY = 14, 5
 """Rows of one screen."""
-NAME = 22
+NAME = 26
 """Columns of a model's name beside where its layers lie."""
 
 
@@ -115,7 +116,8 @@ def _placed(row: FittedFile) -> str:
     """What of it lies in host memory, where the column's head says so."""
     if not row.starts:
         return "does not fit"
-    return "–" if row.on_gpu else row.placed.removesuffix(" on the CPU").removeprefix("the ")
+    words = row.placed.removesuffix(" on the CPU").removeprefix("the ")
+    return "–" if row.on_gpu else re.sub(r"(\d+) of (\d+)", r"\1/\2", words)
 
 
 def _speed(row: FittedFile) -> str:
