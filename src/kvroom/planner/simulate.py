@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import fsum
 from typing import Any
 
 from kvroom.engines.serving_rules import ServingRules
@@ -194,7 +195,8 @@ def spread_s(
         f"p{percent}": (nearest_rank(ordered, percent) + outside_ps) / PS_PER_S
         for percent in PERCENTS
     }
-    mean = (sum(ordered) + outside_ps * len(ordered)) / len(ordered) / PS_PER_S
+    # rounded once: Python 3.12 and later add floats otherwise than 3.11, and the page's Python is newer
+    mean = (fsum(ordered) + outside_ps * len(ordered)) / len(ordered) / PS_PER_S
     return {"mean": mean, **found, "max": (ordered[-1] + outside_ps) / PS_PER_S}
 
 
