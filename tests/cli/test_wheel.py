@@ -46,7 +46,8 @@ def test_what_lies_in_it(wheel):
         assert f"kvroom/{needed}" in names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kvroom"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert wheel.stat().st_size < 1_500_000
+    # The source is nearly all of it: the bar is there for data that slips in.
+    assert wheel.stat().st_size < 2_000_000
 
 
 def test_it_answers_from_an_empty_environment(wheel, tmp_path):
