@@ -104,7 +104,7 @@ class Point:
             still.add("stage_s")
         if layout.gpus == 1:
             still.add("link_eta")
-        if layout.ep <= layout.tp:
+        if layout.ep <= layout.tp and layout.expert_dp == 1:
             still.add("exchange_s")
         if not any(s.experts for s in stages):
             still |= {"expert_eta", "expert_mu", "expert_width", "routing", "expert_layer_s"}

@@ -108,6 +108,10 @@ class StepClock:
     verified: int = 1
     tokens_a_step: float = 1.0
     stages: int = 1
+    ranks: int = 1
+    """Data-parallel ranks that share a set of experts, and so step together."""
+    shared_ps: int = 0
+    """Of ``token_ps`` what a token costs at the experts they share, where each rank brings as many."""
     decodes: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     """``decode_ps`` of the batches that were asked for so far."""
 
@@ -141,6 +145,14 @@ class StepClock:
             spent += expert.ps(requests, tokens)
         return spent
 
+    def meeting_ps(self, requests: float, tokens: float) -> int:
+        """What a step takes at the experts that ranks share, each bringing so many decoding requests and
+        prompt tokens on average: nothing where they share none."""
+        if self.ranks == 1:
+            return 0
+        read = sum(expert.ps(requests, tokens) for expert in self.experts)
+        return round(read + self.shared_ps * (self.verified * requests + tokens))
+
     def context_ps(self, tokens: int) -> int:
         """Attention of one request whose next token is its ``tokens``-th, in a step."""
         return sum(reach.context_ps * reach.read(tokens) for reach in self.reaches)
@@ -168,6 +180,18 @@ class StepClock:
         total = self.mixed_ps(len(ones), sum(tokens for _, tokens in chunks), len(chunks))
         total += sum(reach.context_ps * reach.read_after(ones) for reach in self.reaches)
         return total + sum(self.chunk_ps(start, tokens) for start, tokens in chunks)
+
+    def joint_ps(self, works: Sequence[tuple[StepClock, Sequence[tuple[int, int]]]]) -> int:
+        """A step of ranks that share experts, each with its clock and its ``work`` (see ``ps``): that of the
+        busiest, but for the experts, where the tokens of all meet. Who has none computes a dummy token."""
+        longest = requests = tokens = 0
+        for clock, work in works:
+            ones = sum(many == 1 for _, many in work)
+            more = sum(many for _, many in work) - ones
+            if work:
+                longest = max(longest, clock.ps(work) - clock.meeting_ps(ones, more))
+            requests, tokens = requests + max(ones, not work), tokens + more
+        return longest + self.meeting_ps(requests / len(works), tokens / len(works))
 
 
 FAR = 2**20
@@ -266,6 +290,8 @@ def step_clock(clock: Clock) -> StepClock:
         verified=clock.width,
         tokens_a_step=clock.tokens_a_step,
         stages=stages,
+        ranks=work.layout.expert_replicas,
+        shared_ps=round(clock.shared_s(1.0) / stages * PS_PER_S),
         reaches=tuple(
             Reach(
                 tokens=reach,

@@ -189,6 +189,14 @@ class Clock:
     k: Coefficients
     drafting: Drafting | None = None
     host: HostReads | None = None
+    meeting: float | None = None
+    """How many replicas' tokens meet at one set of experts in a step (None: those of all that share it, as
+    where all have as much to do)."""
+
+    @property
+    def lone(self) -> Clock:
+        """The same while the other replicas that share its experts have nothing to do."""
+        return replace(self, meeting=1.0)
 
     @property
     def plain(self) -> Clock:
@@ -364,9 +372,20 @@ class Clock:
         own = chunks * self.k.scale * self.k.draft_s * self.drafting.drafted
         return first.seconds + (self.drafting.drafted - 1) * later.seconds + own
 
+    @property
+    def _meeting(self) -> float:
+        """How many replicas bring as many tokens to the experts as this one."""
+        return self.work.layout.expert_replicas if self.meeting is None else self.meeting
+
     def _domain(self, tokens: float) -> float:
         """Tokens that meet at the experts: those of all replicas whose expert ranks are one group."""
-        return tokens * self.work.layout.expert_replicas
+        return tokens * self._meeting
+
+    def shared_s(self, tokens: float) -> float:
+        """What experts that replicas share compute of ``tokens`` of each; none where each has its own."""
+        if self.work.layout.expert_replicas == 1:
+            return 0.0
+        return self.k.scale * sum(self._experts_compute_s(stage, tokens) for stage in self.work.stages)
 
     def products_s(
         self, stage: StageWork, tokens: float, sampled: float, chunks: float = 1.0
@@ -414,15 +433,19 @@ class Clock:
     def _compute_s(self, stage: StageWork, tokens: float, attention: float) -> float:
         """Seconds, unscaled, that experts and ``attention`` compute."""
         k, rates = self.k, self.rates
+        looking = attention / (k.attention_mu * rates.wide_flops_per_s)
+        return self._experts_compute_s(stage, tokens) + looking
+
+    def _experts_compute_s(self, stage: StageWork, tokens: float) -> float:
+        """Seconds, unscaled, that experts compute."""
+        k, rates = self.k, self.rates
         wide = narrow = 0.0
         for expert in stage.experts:
             used = expert.active_params * self._domain(tokens)
             used *= (1 + k.expert_width / expert.width) / k.expert_mu
             wide, narrow = (wide, narrow + used) if expert.narrow else (wide + used, narrow)
-        return (
-            2 * wide / (k.wide_mu * rates.wide_flops_per_s)
-            + 2 * narrow / (k.narrow_mu * rates.narrow_flops_per_s)
-            + attention / (k.attention_mu * rates.wide_flops_per_s)
+        return 2 * wide / (k.wide_mu * rates.wide_flops_per_s) + 2 * narrow / (
+            k.narrow_mu * rates.narrow_flops_per_s
         )
 
     def _launch_s(self, stage: StageWork, tokens: float) -> float:
@@ -454,20 +477,25 @@ class Clock:
             shared, numbers = stage.rank.exchanges()
             sent += numbers * ACTIVATION_BYTES * decoded
             calls += 3 * shared * k.reduce_s
-        if layout.ep > layout.tp:
-            routed = sum(stage.expert_layers for stage in work.stages)
-            copies = min(work.active_experts, layout.ep)
-            sent += 2 * routed * copies * (layout.ep - 1) / layout.ep * vector * tokens
-            calls += 2 * routed * k.exchange_s
-        elif layout.expert_dp > 1:
-            # Every rank gathers the tokens of all for its slice of each expert; the slices are summed.
-            routed = sum(stage.expert_layers for stage in work.stages)
-            sent += 2 * routed * (layout.expert_dp - 1) * vector * tokens
+        routed = sum(stage.expert_layers for stage in work.stages)
+        if layout.ep > layout.tp or layout.expert_dp > 1:
+            sent += self._exchanged_bytes(tokens)
             calls += 2 * routed * k.exchange_s
         if layout.pp > 1:
             sent += (layout.pp - 1) * vector * tokens
             calls += (layout.pp - 1) * k.stage_s
         return sent / rate + calls * chunks
+
+    def _exchanged_bytes(self, tokens: float) -> float:
+        """What the busiest rank sends, or gets, of ``tokens`` of each replica, to the experts and back."""
+        work, layout = self.work, self.work.layout
+        vector = work.hidden_size * ACTIVATION_BYTES
+        routed = sum(stage.expert_layers for stage in work.stages)
+        if layout.ep > layout.tp:
+            copies = min(work.active_experts, layout.ep)
+            return 2 * routed * copies * (layout.ep - 1) / layout.ep * vector * tokens
+        # Every rank gathers the tokens of all for its slice of each expert; the slices are summed.
+        return 2 * routed * max(1.0, self._meeting - 1) * vector * tokens
 
 
 def none(work: Work) -> list[Attention]:
