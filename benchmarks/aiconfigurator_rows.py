@@ -3,10 +3,10 @@
 PYTHON is an interpreter with ``pip install aiconfigurator==0.12.0``; kvroom need not be there. DATA is the
 folder that ``board.py`` reads. Each aggregated row of a loop of users on a card, engine and model that it
 knows, and that nothing speaks against, is asked with the row's own layout, widths, lengths and users, in an
-order drawn by chance (seed 0), until ROWS have been asked (all of them unless said; each takes seconds). OUT
-becomes JSON: the release, by row id ``[TPOT, TTFT]`` in milliseconds, and by row id why it gave none;
-it is written as the rows are asked, so what is there when it is stopped is a sample. ``board.py --beside OUT``
-prints them.
+order drawn by chance (seed 0), until ROWS have been asked (all of them unless said; each takes
+seconds). OUT becomes JSON: the release, by row id ``[TPOT, TTFT]`` in milliseconds, and by row id why it gave
+none; it is written as the rows are asked, so what is there when it is stopped is a sample.
+``board.py --beside OUT`` prints them.
 """
 
 from __future__ import annotations

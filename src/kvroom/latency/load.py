@@ -416,8 +416,8 @@ class LoadModel:
         self, decoding: float, prompts: float, own: float = 0.0, elsewhere: float | None = None
     ) -> float:
         """The mean of steps in each of which ``prompts`` begin on average (Poisson) in one rank, beside
-        ``own``, and in each other ``elsewhere`` (None: as many); where these are computed apart, of such a step and the one before it that computes
-        them, of the latter alone where it computes ``own``.
+        ``own``, and in each other ``elsewhere`` (None: as many); where these are computed apart, of such a
+        step and the one before it that computes them, of the latter alone where it computes ``own``.
 
         Ranks that share experts step together: a step is as long as that of the rank with most prompts, but
         at the experts, where the tokens of all ranks meet. Ranks without prompts decode meanwhile.
@@ -458,7 +458,9 @@ class LoadModel:
         if self.clock.ranks == 1:
             return step
         tokens = prompts * self.computed_tokens
-        more = self.clock.meeting_ps(decoding, tokens) - self.clock.meeting_ps(decoding, met * tokens)
+        more = self.clock.meeting_ps(decoding, tokens) - self.clock.meeting_ps(
+            decoding, met * tokens
+        )
         return step - more / PS_PER_S
 
     def closed_loop(self, users: float, near: float | None = None) -> Times:
@@ -729,9 +731,7 @@ class LoadModel:
         return replace(t, saturated=True)
 
 
-def _most_of(
-    mean: float, ranks: int, own: int, elsewhere: float
-) -> list[tuple[float, float]]:
+def _most_of(mean: float, ranks: int, own: int, elsewhere: float) -> list[tuple[float, float]]:
     """By how many more prompts than ``own`` the fullest of ``ranks`` begins in a step, where ``mean`` more
     begin in the first and ``elsewhere`` in each other (Poisson): the chance of it where the first begins any
     itself, and where only others do."""

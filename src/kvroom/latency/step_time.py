@@ -385,7 +385,9 @@ class Clock:
         """What experts that replicas share compute of ``tokens`` of each; none where each has its own."""
         if self.work.layout.expert_replicas == 1:
             return 0.0
-        return self.k.scale * sum(self._experts_compute_s(stage, tokens) for stage in self.work.stages)
+        return self.k.scale * sum(
+            self._experts_compute_s(stage, tokens) for stage in self.work.stages
+        )
 
     def products_s(
         self, stage: StageWork, tokens: float, sampled: float, chunks: float = 1.0

@@ -293,7 +293,7 @@ class StepLoop:
         decide, end = first.decide, first.end
         while done < most and decide < until and coming > decide:
             spent = max(run.spent_ps() for run in runs) + met
-            if not all([run.step() for run in runs]):
+            if not all(run.step() for run in runs):
                 break
             done += 1
             end = max(decide, end) + spent
@@ -314,7 +314,9 @@ class StepLoop:
                 request.last_token_ps = before
             if in_flight:
                 made = iter(runs)
-                last = [next(made).last() if rank.requests else SchedulerOutput() for rank in self.ranks]
+                last = [
+                    next(made).last() if rank.requests else SchedulerOutput() for rank in self.ranks
+                ]
                 in_flight[0] = (last, end)
         return done
 
