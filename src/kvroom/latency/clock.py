@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from math import exp
 
-from kvroom.latency.step_time import Clock, joined_s, none
+from kvroom.latency.step_time import Clock, beyond, joined_s, none
 from kvroom.records import dataclass
 
 PS_PER_S = 10**12
@@ -108,6 +108,10 @@ class StepClock:
     verified: int = 1
     tokens_a_step: float = 1.0
     stages: int = 1
+    hosted_ps: float = 0.0
+    """What a request takes of the host, where that works while the card reads and launches."""
+    launch_ps: float = 0.0
+    """What the card launches meanwhile, whatever it computes."""
     ranks: int = 1
     """Data-parallel ranks that share a set of experts, and so step together."""
     shared_ps: int = 0
@@ -143,6 +147,8 @@ class StepClock:
             spent += product.ps(requests, tokens, prompts)
         for expert in self.experts:
             spent += expert.ps(requests, tokens)
+        if self.hosted_ps and requests:
+            spent += beyond(self.hosted_ps * requests, spent + self.launch_ps)
         return spent
 
     def meeting_ps(self, requests: float, tokens: float) -> int:
@@ -257,9 +263,12 @@ def step_clock(clock: Clock) -> StepClock:
     if draft is not None:
         products += _products(draft, stages, prompts=0)
         products += _products(draft, stages, tokens=0, prompts=0, times=drafted - 1)
+    ahead, unit = clock.works_ahead, k.scale * PS_PER_S
     bent = StepClock(
         step_ps=0, request_ps=0, token_ps=0, prompt_ps=0, reaches=(),
         experts=tuple(experts), products=tuple(products),
+        hosted_ps=unit * k.request_s / stages if ahead else 0.0,
+        launch_ps=unit * clock.launching_s if ahead else 0.0,
     )  # fmt: skip
 
     # what hangs on a step's having several tokens does not grow with them
@@ -287,6 +296,8 @@ def step_clock(clock: Clock) -> StepClock:
         several_ps=round((one - none_of_it) * PS_PER_S),
         experts=bent.experts,
         products=bent.products,
+        hosted_ps=bent.hosted_ps,
+        launch_ps=bent.launch_ps,
         verified=clock.width,
         tokens_a_step=clock.tokens_a_step,
         stages=stages,

@@ -194,6 +194,20 @@ class Times:
         """What a client sees of a first token beside the engine's part."""
         return self.front_end_s + self.start_s
 
+    def first_in(self, ratio: float) -> Times:
+        """The same with first tokens in ``ratio`` of the time: what is outside the engine is so much longer
+        or shorter, and the engine's own parts are where that does not do."""
+        if ratio == 1.0:
+            return self
+        engine = self.own_s + self.queued_s + self.no_room_s
+        whole = ratio * (engine + self.outside_s)
+        share = min(1.0, whole / engine)
+        left = whole - share * engine
+        start = left * self.start_s / self.outside_s if self.outside_s else 0.0
+        parts = ("own_s", "queued_s", "no_room_s", "together_s")
+        kept = {part: share * getattr(self, part) for part in parts}
+        return replace(self, **kept, front_end_s=left - start, start_s=start)
+
     @property
     def ttft_s(self) -> float | None:
         """What a client sees; None where it has no end."""
@@ -221,7 +235,7 @@ def served(clock: Clock, load: Load, near: float | None = None) -> Times:
 
     times = times_of(load.lengths, near)
     if load.cache_blocks == inf or not any(length.own for length in load.lengths):
-        return times
+        return times.first_in(clock.first_ratio)
     steps = step_clock(clock)
 
     def computing_s(length: Length) -> float:
@@ -229,7 +243,7 @@ def served(clock: Clock, load: Load, near: float | None = None) -> Times:
         spent = steps.mixed_ps(0, own, 1) - steps.mixed_ps(0, 0, 0)
         return (spent + steps.chunk_ps(length.cached - own, own)) / PS_PER_S
 
-    return as_kept(load, times, times_of, computing_s)
+    return as_kept(load, times, times_of, computing_s).first_in(clock.first_ratio)
 
 
 def as_kept(

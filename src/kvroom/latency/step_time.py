@@ -112,10 +112,17 @@ class Rates:
     """Whether reading runs beside arithmetic: a GPU's asynchronous copies do, a CPU core's loads do not."""
     one_token_dispatch: bool = False
     """A step of one token chooses experts within their kernel (``Engine.one_token_dispatch``)."""
+    schedules_ahead: bool = False
+    """The host's work on requests is done while the card reads and launches (``schedules_ahead``)."""
 
     @classmethod
     def of(
-        cls, device: Device, narrow_dtype: str, *, one_token_dispatch: bool = False
+        cls,
+        device: Device,
+        narrow_dtype: str,
+        *,
+        one_token_dispatch: bool = False,
+        schedules_ahead: bool = False,
     ) -> Rates | None:
         """The rates of ``device`` with narrow matrices multiplied in ``narrow_dtype``; None where its
         peak arithmetic is neither known nor near that of its vendor's other chips."""
@@ -133,7 +140,14 @@ class Rates:
             link_bytes_per_s=link.bytes_per_s if link else HOST_LINK_BYTES_PER_S,
             overlaps=device.vendor != "cpu",
             one_token_dispatch=one_token_dispatch,
+            schedules_ahead=schedules_ahead,
         )
+
+
+def beyond(host: float, card: float) -> float:
+    """What the host's work on requests adds to a step of which the card takes ``card`` meanwhile: each hides
+    behind the other as far as a hypotenuse is shorter than both sides."""
+    return hypot(host, card) - card
 
 
 def joined_s(read: float, computed: float, *, overlaps: bool) -> float:
@@ -189,6 +203,8 @@ class Clock:
     k: Coefficients
     drafting: Drafting | None = None
     host: HostReads | None = None
+    first_ratio: float = 1.0
+    """First tokens over what is reckoned, as one's own measurements say (``own_points.py``)."""
     meeting: float | None = None
     """How many replicas' tokens meet at one set of experts in a step (None: those of all that share it, as
     where all have as much to do)."""
@@ -225,6 +241,16 @@ class Clock:
     def tokens_a_step(self) -> float:
         """Tokens that each request gains by a decode step, as expected."""
         return self.drafting.expected_tokens if self.drafting else 1.0
+
+    @property
+    def works_ahead(self) -> bool:
+        """Whether the host's work on requests hides behind the card's; what drafts waits for each step."""
+        return self.rates.schedules_ahead and self.draft is None
+
+    @property
+    def launching_s(self) -> float:
+        """Seconds, unscaled, of a step's launches and of what it takes but once."""
+        return sum(self._launch_s(stage, inf) for stage in self.work.stages) + self.k.step_s
 
     def within_peaks(self, *, cache: bool) -> Clock:
         """The clock with reading slowed where a step would outrun the memory's peak rate.
@@ -334,21 +360,26 @@ class Clock:
         verified = requests * self.width
         tokens = verified + prompt_tokens
         sampled = verified + (prompts if prompt_tokens else 0.0)
-        weights = cache = compute = layers = 0.0
+        weights = cache = compute = layers = joined_all = 0.0
         for stage, a in zip(work.stages, attention, strict=True):
             read, products = self.products_s(stage, tokens, sampled, chunks)
             weights += read + chunks * self._experts_s(stage, tokens / chunks)
             cache += (a.cache_bytes + a.state_bytes) / (k.cache_eta * self.rates.memory_bytes_per_s)
             joined = joined_s(read, products, overlaps=self.rates.overlaps)
+            joined_all += joined - read
             compute += joined - read + self._compute_s(stage, tokens, a.flops)
             layers += chunks * self._launch_s(stage, tokens / chunks)
+        requests_s = k.request_s * requests
+        if self.works_ahead:
+            busy = weights + joined_all + layers + k.step_s * chunks
+            requests_s = beyond(requests_s, busy)
         return Terms(
             weights_s=k.scale * weights,
             cache_s=k.scale * cache,
             compute_s=k.scale * compute,
             layers_s=k.scale * layers,
             links_s=k.scale * self._links_s(tokens, verified, chunks),
-            requests_s=k.scale * (k.request_s * requests + k.token_s * prompt_tokens),
+            requests_s=k.scale * (requests_s + k.token_s * prompt_tokens),
             step_s=k.scale * k.step_s * chunks,
             draft_s=self._draft_s(requests, prompt_tokens, chunks),
             host_s=self._host_s(tokens, chunks, attention),
