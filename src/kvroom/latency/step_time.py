@@ -5,7 +5,9 @@
 
 fits published measurements far better than the larger of memory and arithmetic time does: kernels of
 one layer wait for one another, so what one waits for is not hidden behind another. Within one, a product
-of matrices reads while it computes: its time is the hypotenuse of both, as operators measure it. Every
+of matrices reads while it computes: its time is the hypotenuse of both, as operators measure it. So is what
+the host does for requests beside what the card reads and launches, where an engine schedules a step while the
+card computes one (``beyond``). Every
 term is linear in cache bytes, so between events a run of steps sums in closed form. Coefficients are fitted
 (``calibration.py``); a step of several stages passes one after another. Where tokens are drafted a step
 verifies all drafts of a request, and the draft's passes are a term of their own (``drafting.py``).
