@@ -146,9 +146,11 @@ KNOWN: dict[str, dict[str, float]] = {
     "link=bus": {"link_eta": log(0.23 / 0.36), "reduce_s": log(7 / 5)},
     "link=bus tp=4": {"link_eta": log(0.13 / 0.23), "reduce_s": log(13.3 / 7)},
     "link=bus tp=8": {"link_eta": log(0.08 / 0.23), "reduce_s": log(25 / 7)},
-    # What data-parallel ranks gather and scatter: NCCL's own between two RTX PRO 6000 or L40S (5 to 6 us and
-    # 0.46 to 0.6 of the link; eight cards of a Hopper or Blackwell board take 10 to 18 us).
-    "link=bus tp=1": {"link_eta": log(0.48 / 0.23), "exchange_s": log(6 / 12)},
+    # What data-parallel ranks gather and scatter: NCCL's own between two RTX PRO 6000 or L40S takes 5 to 6
+    # us and 0.46 to 0.6 of the link (of a Hopper or Blackwell board's eight cards 10 to 18 us) on the quicker
+    # host of the two; the slower one's all-reduces take 2.6 times as long to begin and reach 0.37 of that.
+    # The mean stands.
+    "link=bus tp=1": {"link_eta": log(0.29 / 0.23), "exchange_s": log(10 / 12)},
     "chip=8.9 link=bus tp=2": {"link_eta": log(0.3 / 0.23), "reduce_s": log(6 / 7)},
     "chip=8.9 link=bus tp=4": {"link_eta": log(0.065 / 0.13), "reduce_s": log(12.6 / 13.3)},
     "chip=8.9 link=bus tp=8": {"link_eta": log(0.03 / 0.08), "reduce_s": log(23.3 / 25)},

@@ -6,8 +6,8 @@
 fits published measurements far better than the larger of memory and arithmetic time does: kernels of
 one layer wait for one another, so what one waits for is not hidden behind another. Within one, a product
 of matrices reads while it computes: its time is the hypotenuse of both, as operators measure it. So is what
-the host does for requests beside what the card reads and launches, where an engine schedules a step while the
-card computes one (``beyond``). Every
+the host does for requests beside what the card reads and launches, nearly, where an engine schedules a step
+while the card computes one (``beyond``). Every
 term is linear in cache bytes, so between events a run of steps sums in closed form. Coefficients are fitted
 (``calibration.py``); a step of several stages passes one after another. Where tokens are drafted a step
 verifies all drafts of a request, and the draft's passes are a term of their own (``drafting.py``).
@@ -146,10 +146,19 @@ class Rates:
         )
 
 
+OVERLAP = 1.5
+"""The power by which the host's work and the card's add up: 1 is one after the other, 2 a hypotenuse, ever
+more the longer of both. By the errors of fits: 1 has slow cards wait for what they hide, 2 has quick ones
+wait too little."""
+
+
 def beyond(host: float, card: float) -> float:
-    """What the host's work on requests adds to a step of which the card takes ``card`` meanwhile: each hides
-    behind the other as far as a hypotenuse is shorter than both sides."""
-    return hypot(host, card) - card
+    """What the host's work on requests adds to a step of which the card takes ``card`` meanwhile."""
+    longer = max(host, card)
+    if longer <= 0:
+        return 0.0
+    both = (host / longer) ** OVERLAP + (card / longer) ** OVERLAP
+    return longer * both ** (1 / OVERLAP) - card
 
 
 def joined_s(read: float, computed: float, *, overlaps: bool) -> float:
