@@ -42,7 +42,7 @@ FRAMES = "ai-dynamo/"
 
 
 def scenario_of(row: dict[str, Any], configs: Path) -> Scenario:
-    """The question that a disaggregated row answers."""
+    """The question that a disaggregated row answers. InferenceX's scripts are tuned, others are not known to."""
     version = None if FRAMES in row.get("notes", "") else row["engine_version"]
     return Scenario.from_dict(
         {
@@ -50,7 +50,7 @@ def scenario_of(row: dict[str, Any], configs: Path) -> Scenario:
             **{key: row[key] for key in ("gpu", "weight_dtype", "engine")},
             "engine_version": version,
             "kv_dtype": row.get("kv_flag") or row["kv_dtype"] or "auto",
-            "recipe": "tuned",
+            "recipe": "tuned" if row["family"] == "inferencex" else "default",
             "allow_overcommit": True,
             "workload": {
                 "input_tokens": row.get("isl_mean") or row["isl"],
