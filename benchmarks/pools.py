@@ -42,7 +42,7 @@ FRAMES = "ai-dynamo/"
 
 
 def scenario_of(row: dict[str, Any], configs: Path) -> Scenario:
-    """The question that a disaggregated row answers. InferenceX's scripts are tuned, others are not known to."""
+    """The question that a disaggregated row answers; InferenceX's scripts are tuned."""
     version = None if FRAMES in row.get("notes", "") else row["engine_version"]
     return Scenario.from_dict(
         {
