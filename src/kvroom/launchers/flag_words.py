@@ -78,6 +78,8 @@ class FlagReader:
                         word, None, "wants a value", f"Write {word} VALUE, or leave it out."
                     )
                 value = " ".join(taken) if taken else "true"
+                if len(taken) > 1:  # a list: each word is an item, whatever stands in it
+                    value = json.dumps([value_of(item) for item in taken])
             self._flag(name, inner.replace("-", "_") if dot else "", value, bare=word)
         unset = self._model(positional)
         if self.unset:
@@ -139,7 +141,7 @@ class FlagReader:
                 if isinstance(config, dict):
                     config[inner] = stated
             else:
-                self.args[name] = stated
+                self.args[name] = command.listed(name, stated)
         else:
             self.warnings.append(
                 f"{bare.partition('=')[0]} is no flag of {command.label} that kvroom knows: left out"
