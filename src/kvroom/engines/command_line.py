@@ -24,7 +24,7 @@ Texts = Mapping[str, str]
 """Variables by name, or files' contents."""
 _SWITCH = re.compile(r"(enable|disable|no|skip|use|trust|enforce|return|allow|show|keep|ignore)_")
 """How the names of switches begin, by and large."""
-_OPEN = re.compile(r"\$(?:\{\w|\w|\()")
+_OPEN = re.compile(r"\$(?:\{\w|\w|\()|\{\{-?\s*[.$(]")
 VALUED = frozenset(
     (
         "quantization",
