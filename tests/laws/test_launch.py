@@ -205,8 +205,8 @@ def test_helm_values_hold_every_flag(question: Scenario) -> None:
     spec = read["servingEngineSpec"]["modelSpec"][0]
     config = spec["vllmConfig"]
     words = [*config["extraArgs"], *map(str, config.values())]
-    for name, *given in made.flags:
-        assert (set(given) <= set(words)) if given else (name in words)
+    for name, *typed in made.flags:
+        assert (set(typed) <= set(words)) if typed else (name in words)
     assert spec["requestGPU"] == question.gpu_count
 
 

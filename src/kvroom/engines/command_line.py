@@ -347,7 +347,7 @@ class CommandLine:
 
 
 def items_of(value: Any) -> list[Any]:
-    """The items of a flag that takes a list of words: those of a list or of JSON of one, or a text's words."""
+    """The items of a flag that takes a list of words: of a list, of JSON of one, or the words of a text."""
     if isinstance(value, str):
         stated = value_of(value)
         if stated == value and "{" not in value:
