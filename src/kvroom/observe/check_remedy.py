@@ -48,11 +48,11 @@ def _candidates(scenario: Scenario, workings: Workings, command: CommandLine) ->
     length = command.keys.get("context_tokens", ("",))[0]
     if length:
         yield from _shorter(scenario, {}, workings, command)
-    sequences = [
+    sequences: list[Flags] = [
         {"max_num_seqs": number} for number in SEQUENCES if "max_num_seqs" in command.known
     ]
     share = "gpu_memory_utilization"
-    shares = [{share: part} for part in SHARES if share in command.known]
+    shares: list[Flags] = [{share: part} for part in SHARES if share in command.known]
     yield from (*sequences, *shares)
     if not length:
         return
