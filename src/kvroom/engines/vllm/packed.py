@@ -98,7 +98,9 @@ def packed_groups(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
 
 def _filled(members: Sequence[LayerSpec], pages: Sequence[int]) -> list[LayerSpec]:
     """Members whose pages are filled up to the nearest of ``pages`` that holds them."""
-    wide = {own: min((page for page in pages if page >= own), default=own) for own in _by_page(members)}
+    wide = {
+        own: min((page for page in pages if page >= own), default=own) for own in _by_page(members)
+    }
     return [(layer, replace(spec, page_bytes=wide[spec.page_bytes])) for layer, spec in members]
 
 
