@@ -20,7 +20,7 @@ from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import (
     Objective,
     Simulated,
-    Stage,
+    StagedFleet,
     bands,
     cells_of,
     check_cells,
@@ -85,7 +85,7 @@ class Shares:
             return self.requests
         return self.requests.at_seed(seed)
 
-    def staged(self, source: Iterable[Request], part: Part | None = None) -> Stage:
+    def staged(self, source: Iterable[Request], part: Part | None = None) -> StagedFleet:
         """The deployment and its requests, before any is served."""
         return stage(
             self.workings,
@@ -97,7 +97,7 @@ class Shares:
         )
 
 
-def why_whole(staged: Stage, warmup: int | None) -> str:
+def why_whole(staged: StagedFleet, warmup: int | None) -> str:
     """Why the replicas of ``staged`` can only be served together; empty where they share nothing."""
     scenario, feed = staged.workings.plan.scenario, staged.feed
     routing = scenario.routing or Routing()
@@ -230,7 +230,7 @@ class _Gathered:
             self.requests.counts = Counts(**told["read"])
 
     @cached_property
-    def staged(self) -> Stage:
+    def staged(self) -> StagedFleet:
         """The deployment, which serves nothing itself."""
         return self.shares.staged(self.requests)
 

@@ -264,7 +264,7 @@ def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, fl
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class StagedFleet:
     """A planned deployment and the requests that come to it, before any is served."""
 
     workings: Workings
@@ -299,7 +299,7 @@ def stage(
     linked: bool = True,
     count_from: int = 0,
     part: Part | None = None,
-) -> Stage:
+) -> StagedFleet:
     """What ``serve`` serves; of ``part`` only its replicas, and what comes to them."""
     scenario = workings.plan.scenario
     groups = groups_of(workings)
@@ -349,7 +349,7 @@ def stage(
         ]
         fleet = Cluster(engines, outcome, watch=watch)
     fleet.outcome.count_from = count_from
-    return Stage(
+    return StagedFleet(
         workings=workings,
         groups=groups,
         feed=feed,
@@ -360,7 +360,7 @@ def stage(
     )
 
 
-def served_by(staged: Stage) -> Simulated:
+def served_by(staged: StagedFleet) -> Simulated:
     """What became of the requests of a stage that has served them."""
     fleet, workings, plants = staged.fleet, staged.workings, staged.plants
     for engine in fleet.engines[:1]:
@@ -419,7 +419,7 @@ def serve(
     recorded, whatever became of those before them. Hits are counted from request ``count_from`` on.
     """
 
-    def staged(part: Part | None = None) -> Stage:
+    def staged(part: Part | None = None) -> StagedFleet:
         return stage(
             workings,
             source,
@@ -462,13 +462,13 @@ def cells_of(scenario: Scenario) -> int:
     return (scenario.routing or Routing()).cells
 
 
-def parts_of(staged: Stage, cells: int) -> list[Part]:
+def parts_of(staged: StagedFleet, cells: int) -> list[Part]:
     """The cells of a deployment: requests are split in turn, those of sessions that fork by session."""
     replicas = sum(group.replicas for group in staged.groups)
     return [Part(cell, cells, replicas, sticky=staged.feed.forks) for cell in range(cells)]
 
 
-def check_cells(staged: Stage, cells: int) -> None:
+def check_cells(staged: StagedFleet, cells: int) -> None:
     """KvroomError where a deployment cannot be cut into ``cells``."""
     scenario = staged.workings.plan.scenario
     replicas = sum(group.replicas for group in staged.groups)
