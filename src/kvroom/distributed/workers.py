@@ -85,17 +85,17 @@ def run_each(
         del left[name]
         for place in places[name]:
             take(place, result)
-        if progress:
-            progress(stage, total - len(left), total)
 
     def done(name: str, result: Any) -> None:
         journal.add(name, result)
         over(name, result)
+        if progress:
+            progress(stage, total - len(left), total)
 
-    if progress and total:
-        progress(stage, 0, total)
     for name in [name for name in left if name in journal]:
         over(name, journal.result(name))
+    if progress and total:
+        progress(stage, total - len(left), total)
     if pool is None or len(left) < 2:
         for name, unit in list(left.items()):
             done(name, function(unit))
