@@ -341,6 +341,8 @@ def test_a_name_of_ollamas_library_beside_ollama() -> None:
         back = answer("plan", "--model", "qwen3:8b-q8_0", "--gpu", "L40S", *args)
         assert back["scenario"]["model"] == "qwen3-8b"
         assert back["scenario"]["weight_dtype"] == "q8_0"
+    trained = answer("plan", "gemma3:27b-it-qat", "--gpu", "L40S", "--engine", "ollama")
+    assert trained["scenario"]["weight_dtype"] == "q4_0"
     own = answer(
         "plan",
         "--model",
