@@ -17,6 +17,7 @@ from kvroom.engines.registry import engine_of
 from kvroom.hardware.device import Device
 from kvroom.hardware.reader import resolve
 from kvroom.latency.load import error_ratio
+from kvroom.optimize.processes import MakePool
 from kvroom.optimize.search.closed_form import (
     CHUNK,
     DEVIATIONS,
@@ -29,7 +30,7 @@ from kvroom.optimize.search.demand import Demand
 from kvroom.optimize.search.journal import Journal
 from kvroom.optimize.search.space import Candidate, Space, candidates
 from kvroom.optimize.search.trial import tried
-from kvroom.optimize.search.workers import MakePool, Progress, Unit, run_all, unit_name
+from kvroom.optimize.search.workers import Progress, Unit, run_all, unit_name
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 

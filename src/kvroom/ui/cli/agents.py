@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -33,6 +34,7 @@ from kvroom.units import parse_count
     "--changes", metavar="ID,…", help="Try these only: host, nvme, store … (none: no change)."
 )
 @click.option("--most", metavar="COUNT", help="Sessions that are tried at most.")
+@click.option("--jobs", metavar="N", help="Processes (default: one a core).")
 @file_options
 @json_option
 @answers_errors
@@ -45,6 +47,7 @@ def agents(
     seed: str | None,
     changes: str | None,
     most: str | None,
+    jobs: str | None,
     csv: str | None,
     parquet: str | None,
     html: str | None,
@@ -74,6 +77,7 @@ def agents(
             seed=None if seed is None else parse_count("--seed", seed, low=0, high=2**63),
             only=_ids(changes),
             most=_count("--most", most),
+            jobs=_count("--jobs", jobs) or os.cpu_count() or 1,
             hash_tokens=hash_tokens,
             skip_bad_lines=skip_bad_lines,
             columns=columns,
@@ -100,4 +104,4 @@ def _ids(text: str | None) -> tuple[str, ...] | None:
 
 
 def _tell(what: str, done: int, total: int) -> None:
-    click.echo(f"  {done + 1} of {total}: {what}", err=True)
+    click.echo(f"  {done} of {total} done: {what}", err=True)

@@ -12,7 +12,7 @@ from kvroom.errors import KvroomError
 from kvroom.scenario.layout import DEGREES, counted_cards
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.cli.completion import complete
-from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.options import play_options, scenario_from, scenario_options, trace_options
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, file_options, write
@@ -49,6 +49,9 @@ def list_options(command: Any) -> Any:
     "--slo ttft_p95=4s,tpot_p95=50ms",
 )
 @scenario_options
+@click.option("--trace", metavar="FILE", help="What is served: a trace, in place of a workload.")
+@play_options
+@trace_options
 @click.option("--slo", default="", metavar="SLO", help="Objectives: ttft_p95=2s,tpot_p95=50ms.")
 @list_options
 @click.option("--no-pools", is_flag=True, help="Leave out pools of prompts and of answers.")
@@ -70,6 +73,13 @@ def list_options(command: Any) -> Any:
 @answers_errors
 def search(
     *,
+    trace: str | None,
+    sessions: str | None,
+    recorded_times: bool,
+    hash_tokens: str | None,
+    skip_bad_lines: bool,
+    columns: str | None,
+    tokenizer: str | None,
     slo: str,
     no_pools: bool,
     per: str | None,
@@ -90,7 +100,8 @@ def search(
 
     Every deployment is judged in closed form; the cheapest that may do are simulated, until none can be
     cheaper than the best. Without a rate or users the cheapest million tokens within the objectives are
-    sought. Ctrl-C answers with what is known so far.
+    sought. Of a trace the simulations play its requests, as simulate does. Ctrl-C answers with what is known
+    so far.
     """
     from kvroom.ui.terminal import search as text
 
@@ -124,6 +135,13 @@ def search(
         journal=journal,
         jobs=_number("--jobs", jobs) if jobs is not None else os.cpu_count() or 1,
         pool=_ray(ray),
+        trace=trace,
+        sessions=None if sessions is None else _number("--sessions", sessions),
+        recorded_times=recorded_times,
+        hash_tokens=hash_tokens,
+        skip_bad_lines=skip_bad_lines,
+        columns=columns,
+        tokenizer=tokenizer,
         progress=text.progress(),
     )
     write(found, csv=csv, parquet=parquet, html=html, svg=svg)
