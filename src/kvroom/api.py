@@ -31,6 +31,8 @@ MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
     from kvroom.answer.figures import Explanation
+    from kvroom.distributed.processes import MakePool
+    from kvroom.distributed.workers import Progress
     from kvroom.hardware.device import Device
     from kvroom.kvcache.request import ServedRequest
     from kvroom.launchers.engine_command import EngineCommand
@@ -47,10 +49,8 @@ if TYPE_CHECKING:
     from kvroom.optimize.fit import Fit
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.pack.answer import Packed
-    from kvroom.optimize.processes import MakePool
     from kvroom.optimize.search.answers import Found
     from kvroom.optimize.search.traffic import Traffic
-    from kvroom.optimize.search.workers import Progress
     from kvroom.optimize.split import Splits
     from kvroom.optimize.sweep import Curve
     from kvroom.planner.comparison import Comparison
@@ -284,6 +284,7 @@ def search(
     per: str | None = None,
     seed: int = 0,
     journal: str | None = None,
+    cluster: str | None = None,
     jobs: int = 1,
     pool: MakePool | None = None,
     progress: Progress | None = None,
@@ -304,8 +305,9 @@ def search(
     ``counts``, ``engines``, ``weight_dtypes``, ``kv_dtypes``, ``budgets``, ``shares``, ``sequences``,
     ``drafts``, ``tiers``, ``layout`` (degrees that are fixed), ``splits``, ``max_gpus``; without it
     a ``gpu`` that is named is the only one. ``simulate`` kinds of answer are borne out by simulation, ``per``
-    ``"gpu"`` the best of each card, ``jobs`` processes (or the executors of ``pool``) share the work,
-    ``journal`` is a file to go on from, ``progress`` is told (stage, done, of how many). In the place of a
+    ``"gpu"`` the best of each card, ``cluster`` (``"processes:8"``, ``"ray:HOST:6379"``; or ``jobs``
+    processes, or the executors of ``pool``) shares the work, ``journal`` is a file to go on from,
+    ``progress`` is told (stage, done, of how many). In the place of a
     workload the requests of a ``trace`` are simulated, as ``simulate`` plays them: ``sessions`` of it at a
     time, or as they came; of a long one a stretch of whole sessions, which ``objective`` tells. The answer
     has ``answers``, ``pareto``, ``nearest``, ``unpriced`` and ``sentence``, and the shapes that ``levers``
@@ -319,7 +321,8 @@ def search(
     >>> len(found.answers) > 0, found.answers[0].scenario.gpu_count
     (True, 1)
     """
-    from kvroom.optimize.processes import carrying, lending, processes
+    from kvroom.clusters import workers_of
+    from kvroom.distributed.processes import carrying, lending
     from kvroom.optimize.search.search import search as searched
     from kvroom.optimize.search.space import Space
 
@@ -331,7 +334,11 @@ def search(
         question = scenario(model, "H100-SXM" if gpu is None else gpu, **keys)
         opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
         traffic = _traffic(question, trace, sessions, seed, opener, recorded_times=recorded_times)
-        ours = processes(jobs, _reader(hub), traffic)
+        if pool is None:
+            workers = cluster or f"processes:{jobs}"
+            pool = workers_of(workers, _reader(hub), value=traffic).pool
+        else:
+            pool = carrying(pool, traffic)
         with lending(traffic):
             return searched(
                 question,
@@ -341,7 +348,7 @@ def search(
                 per=per,
                 seed=seed,
                 journal=journal,
-                pool=ours if pool is None else carrying(pool, traffic),
+                pool=pool,
                 progress=progress,
                 traffic=traffic,
             )
@@ -409,6 +416,9 @@ def simulate(
     on_frame: Callable[[Frame], None] | None = None,
     scheduler: str = "own",
     engine_python: str | os.PathLike[str] | None = None,
+    cluster: str | None = None,
+    journal: str | None = None,
+    progress: Progress | None = None,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Unpack[ScenarioKeys],
@@ -428,6 +438,10 @@ def simulate(
     begins with everybody at once, two of each user unless it says otherwise). With ``scheduler="engine"`` the
     engine that is installed in the environment of ``engine_python`` schedules, on a virtual clock of kvroom's
     step times.
+
+    ``cluster`` (``"processes:8"``, ``"ray:HOST:6379"``, ``"auto"``) shares seeds, or replicas that share
+    nothing, among workers: the same figures, without a row a request. ``journal`` is a file to go on from,
+    ``progress`` is told (what, done, of how many).
 
     >>> found = simulate(
     ...     "llama-3-8b", "H100-SXM", seed=1,
@@ -465,6 +479,25 @@ def simulate(
             )
 
         made = plan_of(question, paths=paths)
+        if cluster is not None or journal is not None:
+            _check_spread(on_end=on_end, on_frame=on_frame, scheduler=scheduler)
+            from kvroom.clusters import Workers, workers_of
+            from kvroom.distributed.simulation import spread_simulation
+
+            workers = Workers(None, 1) if cluster is None else workers_of(cluster)
+            opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+            return spread_simulation(
+                made,
+                _pooled(_requests(question, trace, seed, opener), sessions, seed),
+                pool=workers.pool,
+                workers=workers.at_once,
+                slo=_objectives(slo),
+                seeds=seeds,
+                warmup=warmup,
+                linked=not recorded_times,
+                journal=journal,
+                progress=progress,
+            )
         if not _by_engine(scheduler, engine_python):
             return played(made)
         from kvroom.observe.installed.engine import installed
@@ -473,6 +506,17 @@ def simulate(
         with installed(os.fspath(engine_python or "auto"), made) as engine:
             asked = engine.plan(made, paths=paths)
             return played(asked.workings, scheduler_of(engine, asked))
+
+
+def _check_spread(*, on_end: object, on_frame: object, scheduler: str) -> None:
+    """KvroomError for what is not asked of many workers."""
+    for name, value in (("on_end", on_end), ("on_frame", on_frame)):
+        if value is not None:
+            fix = f"Leave {name} (--per-request) out, or --cluster and --journal."
+            raise KvroomError("--cluster", None, f"tells of no single request ({name})", fix)
+    if scheduler != "own":
+        fix = "Leave --cluster and --journal out, or --scheduler."
+        raise KvroomError("--scheduler", scheduler, "schedules in one process only", fix)
 
 
 def agents(
@@ -492,6 +536,7 @@ def agents(
     tokenizer: TokenizerInput = None,
     progress: Callable[[str, int, int], None] | None = None,
     watch: Watch | None = None,
+    cluster: str | None = None,
     jobs: int = 1,
     hub: HubReader | bool = True,
     paths: bool = True,
@@ -502,15 +547,16 @@ def agents(
     ``sessions_of`` is a trace (a path, or ``Request`` objects) or a workload as a SPEC line
     (``"agents=40"``); ``sessions`` are those that are to be held (of a SPEC its ``agents``). Each number is
     simulated, found anew for each of ``seeds`` draws; ``only`` names the changes that are tried (none:
-    ``()``), ``most`` the most sessions. ``jobs`` processes share the draws, with the same answer;
-    ``progress`` is told (what is done, how many, of how many), ``watch`` of how things stand. The answer has
-    ``found``, ``sentence``, ``holds``, ``to_svg()`` and the shapes that ``levers`` has. Raises KvroomError
-    as ``simulate`` does.
+    ``()``), ``most`` the most sessions. ``jobs`` processes, or the workers of a ``cluster``, share the draws,
+    with the same answer; ``progress`` is told (what is done, how many, of how many), ``watch`` of how things
+    stand. The answer has ``found``, ``sentence``, ``holds``, ``to_svg()`` and the shapes that ``levers``
+    has. Raises KvroomError as ``simulate`` does.
 
     >>> found = agents("agents=4", "qwen3-coder-30b-a3b", "H200-SXM", seeds=1, only=(), most=4)
     >>> found.base.sessions, found.rows()[0]["label"]
     (4, 'as asked')
     """
+    from kvroom.clusters import workers_of
     from kvroom.optimize.agents.agents import USUAL_SLO, AgentsQuestion
     from kvroom.optimize.agents.agents import agents as answered
     from kvroom.optimize.agents.hold import MOST_USERS
@@ -529,14 +575,12 @@ def agents(
             only=None if only is None else tuple(only),
             most=check_int("most", MOST_USERS if most is None else most, low=1, high=MOST_USERS),
         )
-        return answered(
-            question,
-            paths=paths,
-            progress=progress,
-            watch=watch,
-            jobs=check_int("jobs", jobs, low=1, high=MOST_ANSWERS),
-            hub=_reader(hub),
-        )
+        jobs = check_int("jobs", jobs, low=1, high=MOST_ANSWERS)
+
+        def share(value: object) -> MakePool | None:
+            return workers_of(cluster or f"processes:{jobs}", _reader(hub), value=value).pool
+
+        return answered(question, paths=paths, progress=progress, watch=watch, share=share)
 
 
 def _sessions_of(

@@ -68,12 +68,14 @@ def _plain(value: object) -> object:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
     """A policy and its settings: how old its view may be, what of prompts weighs against load (prefix),
-    what is counted as load (least-loaded)."""
+    what is counted as load (least-loaded), into how many ``cells`` the replicas are cut: each has a router of
+    its own, and requests are split between them in turn (those of a linked trace by session)."""
 
     policy: str = ROUTING_POLICIES[0]
     stale_s: float = 0.0
     weight: float = 1.0
     by: str = LOADS[0]
+    cells: int = 1
 
     @classmethod
     def parse(cls, name: str, value: object) -> Self:
@@ -96,6 +98,7 @@ class Routing:
             stale_s=check_float(f"{name}.stale_s", value.get("stale_s", 0.0), low=0, high=1e6),
             weight=check_float(f"{name}.weight", value.get("weight", 1.0), low=0, high=1e6),
             by=parse_word(f"{name}.by", value.get("by", LOADS[0]), LOADS, what),
+            cells=whole(MAX_REPLICAS)(f"{name}.cells", value.get("cells", 1)),
         )
 
     def to_dict(self) -> str | dict[str, object]:
@@ -113,6 +116,8 @@ def _routing_keys(name: str, text: str) -> dict[str, object]:
             raise KvroomError(name, pair, "is no key=value", _EXAMPLE)
         if key == "stale":
             keys["stale_s"] = parse_seconds(f"{name} stale", value) if value != "0" else 0.0
+        elif key == "cells" and value.isdecimal():
+            keys[key] = int(value)
         elif key == "weight":
             if (weight := number_of(value)) is None:
                 raise KvroomError(f"{name} {key}", value, "is no number", _EXAMPLE)

@@ -160,6 +160,11 @@ def leading(names: Sequence[int], known: Container[int]) -> int:
     return low
 
 
+def rendezvous(key: int | str, up: Sequence[int]) -> int:
+    """Which of the replicas that are ``up`` keeps the session ``key``."""
+    return max(up, key=lambda p: blake2b(f"{key}/{p}".encode(), digest_size=8).digest())
+
+
 class Router:
     """Sends requests to the replicas of one pool, whose caches hold ``room`` tokens each.
 
@@ -241,6 +246,6 @@ class Router:
 
     def _sticky(self, request: ServedRequest, up: Sequence[int]) -> int:
         key = request.index if request.session_id is None else request.session_id
-        place = max(up, key=lambda p: blake2b(f"{key}/{p}".encode(), digest_size=8).digest())
+        place = rendezvous(key, up)
         self.loads.sent(request, place)
         return place

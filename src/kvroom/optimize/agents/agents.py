@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from kvroom.distributed.processes import MakePool
 from kvroom.errors import KvroomError
-from kvroom.models.load import HubReader
 from kvroom.optimize.agents.answer import AgentsAnswer, VariantHeld
 from kvroom.optimize.agents.hold import FIRST, MOST_USERS, SeedHeld
 from kvroom.optimize.agents.shares import Draw, Lent, OnDone, played, shared_out
 from kvroom.optimize.agents.variants import Variant, variants
-from kvroom.optimize.processes import processes
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.sessions import Sessions, fitted
 from kvroom.planner.simulate import Objective
@@ -43,12 +42,12 @@ def agents(
     paths: bool = True,
     progress: OnDone | None = None,
     watch: Watch | None = None,
-    jobs: int = 1,
-    hub: HubReader | None = None,
+    share: Callable[[object], MakePool | None] | None = None,
 ) -> AgentsAnswer:
     """How many sessions hold, the deployment as asked first; KvroomError where that cannot be.
 
-    ``jobs`` processes share the draws, with the same answer; ``watch`` is told by this one alone.
+    The pool that ``share`` makes, which is lent what it is given, shares the draws, with the same answer;
+    ``watch`` is told by this process alone.
     """
     base = work(question.scenario, paths=paths)
     sessions, notes = fitted(question.sessions, base.deployment.context_tokens)
@@ -80,7 +79,7 @@ def agents(
 
     first = Draw(variant=chosen[0], number=0, guess=question.asked or FIRST, also=question.asked)
     alone = question.seeds * len(chosen) == 1
-    pool = None if watch is not None or alone else processes(jobs, hub, given)
+    pool = None if watch is not None or alone or share is None else share(given)
     found, why = shared_out(chosen, question.seeds, first, play, pool=pool, progress=progress)
     rows = [_row(v, found[v.id], made[v.id], why.get(v.id)) for v in chosen]
     trials = [trial for held in rows[0].held for trial in held.trials]

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 
+from kvroom.distributed.processes import MakePool, lent
 from kvroom.errors import KvroomError
 from kvroom.optimize.agents.hold import SeedHeld, held
 from kvroom.optimize.agents.variants import Variant
-from kvroom.optimize.processes import MakePool, lent
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.sessions import Sessions
 from kvroom.planner.simulate import Objective

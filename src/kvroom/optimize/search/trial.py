@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
+from kvroom.distributed.processes import lent
 from kvroom.errors import KvroomError
-from kvroom.optimize.processes import lent
 from kvroom.optimize.search.closed_form import Question, scenario_of
 from kvroom.optimize.search.traffic import Traffic
 from kvroom.planner.plan import work

@@ -77,8 +77,8 @@ def _begin(hub: HubReader | None, place: str) -> None:
 
 
 def carrying(pool: MakePool, value: Any) -> MakePool:
-    """``pool``, whose workers are others' and are lent ``value`` with every piece of work."""
-    return lambda: _Carrier(pool(), value)
+    """``pool``, whose workers are others' and are lent ``value`` with every piece of work (None: nothing)."""
+    return pool if value is None else lambda: _Carrier(pool(), value)
 
 
 class _Carrier(Executor):
