@@ -11,7 +11,7 @@ from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import Objective, serve
 from kvroom.records import dataclass
 from kvroom.simulator.feed import Naming
-from kvroom.simulator.router import leading
+from kvroom.simulator.routing.views import leading
 from kvroom.simulator.timeline import Moment, Watch
 from kvroom.workloads.sessions import SessionPool
 from kvroom.workloads.synthetic import Synthetic
