@@ -31,6 +31,7 @@ MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
     from kvroom.answer.figures import Explanation
+    from kvroom.distributed.workers import MakePool, Progress
     from kvroom.hardware.device import Device
     from kvroom.kvcache.request import ServedRequest
     from kvroom.launchers.engine_command import EngineCommand
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.pack.answer import Packed
     from kvroom.optimize.search.answers import Found
-    from kvroom.optimize.search.workers import MakePool, Progress
     from kvroom.optimize.split import Splits
     from kvroom.optimize.sweep import Curve
     from kvroom.planner.comparison import Comparison
@@ -282,6 +282,7 @@ def search(
     per: str | None = None,
     seed: int = 0,
     journal: str | None = None,
+    cluster: str | None = None,
     jobs: int = 1,
     pool: MakePool | None = None,
     progress: Progress | None = None,
@@ -295,8 +296,9 @@ def search(
     ``counts``, ``engines``, ``weight_dtypes``, ``kv_dtypes``, ``budgets``, ``shares``, ``sequences``,
     ``drafts``, ``tiers``, ``layout`` (degrees that are fixed), ``splits``, ``max_gpus``; without it
     a ``gpu`` that is named is the only one. ``simulate`` kinds of answer are borne out by simulation, ``per``
-    ``"gpu"`` the best of each card, ``jobs`` processes (or the executors of ``pool``) share the work,
-    ``journal`` is a file to go on from, ``progress`` is told (stage, done, of how many). The answer has
+    ``"gpu"`` the best of each card, ``cluster`` (``"processes:8"``, ``"ray:HOST:6379"``; or ``jobs``
+    processes, or the executors of ``pool``) shares the work, ``journal`` is a file to go on from,
+    ``progress`` is told (stage, done, of how many). The answer has
     ``answers``, ``pareto``, ``nearest``, ``unpriced`` and ``sentence``, and the shapes that ``levers`` has.
     Raises KvroomError for a question that contradicts itself.
 
@@ -308,13 +310,16 @@ def search(
     >>> len(found.answers) > 0, found.answers[0].scenario.gpu_count
     (True, 1)
     """
+    from kvroom.clusters import workers_of
     from kvroom.optimize.search.search import search as searched
     from kvroom.optimize.search.space import Space
-    from kvroom.optimize.search.workers import processes
 
     if not isinstance(model, Scenario):
         keys["workload"] = _load(keys.get("workload"), users, rate)
     usual = {} if gpu is None else {"gpus": [_text_of_path(gpu)]}
+    if pool is None:
+        jobs = check_int("jobs", jobs, low=1, high=MOST_ANSWERS)
+        pool = workers_of(cluster or f"processes:{jobs}", _reader(hub)).pool
     with _asking(hub):
         return searched(
             scenario(model, "H100-SXM" if gpu is None else gpu, **keys),
@@ -324,7 +329,7 @@ def search(
             per=per,
             seed=seed,
             journal=journal,
-            pool=pool or processes(check_int("jobs", jobs, low=1, high=MOST_ANSWERS), _reader(hub)),
+            pool=pool,
             progress=progress,
         )
 
@@ -350,6 +355,9 @@ def simulate(
     on_frame: Callable[[Frame], None] | None = None,
     scheduler: str = "own",
     engine_python: str | os.PathLike[str] | None = None,
+    cluster: str | None = None,
+    journal: str | None = None,
+    progress: Progress | None = None,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Unpack[ScenarioKeys],
@@ -369,6 +377,10 @@ def simulate(
     begins with everybody at once, two of each user unless it says otherwise). With ``scheduler="engine"`` the
     engine that is installed in the environment of ``engine_python`` schedules, on a virtual clock of kvroom's
     step times.
+
+    ``cluster`` (``"processes:8"``, ``"ray:HOST:6379"``, ``"auto"``) shares seeds, or replicas that share
+    nothing, among workers: the same figures, without a row a request. ``journal`` is a file to go on from,
+    ``progress`` is told (what, done, of how many).
 
     >>> found = simulate(
     ...     "llama-3-8b", "H100-SXM", seed=1,
@@ -403,6 +415,25 @@ def simulate(
             )
 
         made = plan_of(question, paths=paths)
+        if cluster is not None or journal is not None:
+            _check_spread(on_end=on_end, on_frame=on_frame, scheduler=scheduler)
+            from kvroom.clusters import Workers, workers_of
+            from kvroom.distributed.simulation import spread_simulation
+
+            workers = Workers(None, 1) if cluster is None else workers_of(cluster)
+            opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+            return spread_simulation(
+                made,
+                _pooled(_requests(question, trace, seed, opener), sessions, seed),
+                pool=workers.pool,
+                workers=workers.at_once,
+                slo=_objectives(slo),
+                seeds=seeds,
+                warmup=warmup,
+                linked=not recorded_times,
+                journal=journal,
+                progress=progress,
+            )
         if not _by_engine(scheduler, engine_python):
             return played(made)
         from kvroom.observe.installed.engine import installed
@@ -411,6 +442,17 @@ def simulate(
         with installed(os.fspath(engine_python or "auto"), made) as engine:
             asked = engine.plan(made, paths=paths)
             return played(asked.workings, scheduler_of(engine, asked))
+
+
+def _check_spread(*, on_end: object, on_frame: object, scheduler: str) -> None:
+    """KvroomError for what is not asked of many workers."""
+    for name, value in (("on_end", on_end), ("on_frame", on_frame)):
+        if value is not None:
+            fix = f"Leave {name} (--per-request) out, or --cluster and --journal."
+            raise KvroomError("--cluster", None, f"tells of no single request ({name})", fix)
+    if scheduler != "own":
+        fix = "Leave --cluster and --journal out, or --scheduler."
+        raise KvroomError("--scheduler", scheduler, "schedules in one process only", fix)
 
 
 def agents(

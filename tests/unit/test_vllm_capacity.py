@@ -253,3 +253,34 @@ def test_recorded(
     assert engine is not None
     assert (engine.num_blocks, engine.kv_tokens) == answer[:2]
     assert engine.max_concurrency == pytest.approx(answer[2], rel=1e-9)
+
+
+def test_groups_of_unequal_pages_are_weighed_by_their_bytes() -> None:
+    """Six public logs of DeepSeek-V4-Pro on four GB300 (vLLM 0.21.0, 1,000,000 tokens, batches of 8,192)
+    print 39.26 GiB and 4,103,577 tokens, in Prathmesh234/mutliturn-inferenceX, results/dsv4_b1."""
+
+    def printed(cache_bytes: int) -> int | None:
+        question = Scenario(
+            model="deepseek-v4-pro",
+            gpu="GB300",
+            gpu_count=4,
+            tp=4,
+            context_tokens=1_000_000,
+            kv_dtype="fp8",
+            engine="vllm",
+            engine_version="0.21.0",
+            engine_args={
+                "block_size": 256,
+                "max_num_seqs": 128,
+                "max_num_batched_tokens": 8192,
+                "kv_cache_memory_bytes": cache_bytes,
+            },
+        )
+        engine = plan(question).capacity.engine
+        assert engine is not None
+        return engine.kv_tokens
+
+    assert printed(28_446 * 1_482_048) == 4_103_577
+    low, high = printed(round(39.255 * GIB)), printed(round(39.265 * GIB))
+    assert low is not None and high is not None
+    assert low <= 4_103_577 <= high

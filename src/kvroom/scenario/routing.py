@@ -13,7 +13,7 @@ from typing import Self
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.records import dataclass
-from kvroom.scenario.values import number_of, parse_text, parse_word
+from kvroom.scenario.values import MAX_REPLICAS, number_of, parse_text, parse_word, whole
 from kvroom.units import check_float, parse_seconds
 
 LOADS = ("requests", "tokens")
@@ -42,19 +42,21 @@ ROUTERS = _read()
 """By name."""
 ROUTING_POLICIES = tuple(ROUTERS)
 """By name; the first is what is done unless another is asked for."""
-_COMMON = ("policy", "stale_s", "weight", "by")
+_COMMON = ("policy", "stale_s", "weight", "by", "cells")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
     """A router and its settings: how old its view may be, what of prompts weighs against load (prefix),
-    what is counted as load (least-loaded, power-of-two), and ``settings``, those of its own that are not
-    as usual."""
+    what is counted as load (least-loaded, power-of-two), into how many ``cells`` the replicas are cut (each
+    has a router of its own, and requests are split between them in turn, those of a linked trace by
+    session), and ``settings``, those of its own that are not as usual."""
 
     policy: str = ROUTING_POLICIES[0]
     stale_s: float = 0.0
     weight: float = 1.0
     by: str = LOADS[0]
+    cells: int = 1
     settings: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -96,6 +98,7 @@ class Routing:
             ),
             weight=check_float(f"{name}.weight", value.get("weight", 1.0), low=0, high=1e6),
             by=parse_word(f"{name}.by", value.get("by", LOADS[0]), LOADS, _WHAT),
+            cells=whole(MAX_REPLICAS)(f"{name}.cells", value.get("cells", 1)),
             settings=tuple(sorted(own.items())),
         )
 
@@ -108,6 +111,8 @@ class Routing:
             said["weight"] = self.weight
         if self.by != LOADS[0]:
             said["by"] = self.by
+        if self.cells != 1:
+            said["cells"] = self.cells
         said |= dict(self.settings)
         return {"policy": self.policy, **said} if said else self.policy
 
@@ -121,6 +126,8 @@ def _routing_keys(name: str, text: str) -> dict[str, object]:
             raise KvroomError(name, pair, "is no key=value", _EXAMPLE)
         if key == "stale":
             keys["stale_s"] = parse_seconds(f"{name} stale", value) if value != "0" else 0.0
+        elif key == "cells" and value.isdecimal():
+            keys[key] = int(value)
         elif key == "by":
             keys[key] = value
         else:

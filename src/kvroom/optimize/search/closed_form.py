@@ -8,12 +8,12 @@ from dataclasses import field, replace
 from math import ceil, inf, sqrt
 from typing import Any
 
+from kvroom.distributed.journal import fingerprint
 from kvroom.errors import KvroomError
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times, error_ratio
 from kvroom.latency.load import served as serving_times
 from kvroom.optimize.search.demand import Demand, demand_of
-from kvroom.optimize.search.journal import fingerprint
 from kvroom.planner.load import kept_below, load_of
 from kvroom.planner.plan import Placed, place, work
 from kvroom.planner.verdict import judge

@@ -95,7 +95,7 @@ def _load(workload: Workload, source: Synthetic, free: bool) -> tuple[int | None
         raise KvroomError("workload.arrivals", "once", "is no steady load", fix)
     if arrivals.users:
         return arrivals.users, None
-    return None, arrivals.rate_per_s * source.calls
+    return None, arrivals.busiest_per_s * source.calls
 
 
 def objectives(text: str) -> tuple[Objective, ...]:

@@ -13,6 +13,8 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from kvroom.distributed.journal import Journal
+from kvroom.distributed.workers import MakePool, Progress
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import load as load_model
 from kvroom.models.spec import ModelSpec
@@ -20,9 +22,7 @@ from kvroom.optimize.cost import figures_of
 from kvroom.optimize.search.answers import Answer, Found, front, why_not_first
 from kvroom.optimize.search.closed_form import Question, scenario_of
 from kvroom.optimize.search.hunt import Hunt, Scored, firsts
-from kvroom.optimize.search.journal import Journal
 from kvroom.optimize.search.space import Space
-from kvroom.optimize.search.workers import MakePool, Progress
 from kvroom.planner.plan import work
 from kvroom.scenario.layout import DEGREES
 from kvroom.scenario.scenario import Scenario

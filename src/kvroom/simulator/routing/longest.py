@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.simulator.routing.desk import RouterDesk, RoutingRule
-from kvroom.simulator.routing.plain import rendezvous
+from kvroom.simulator.routing.plain import rendezvous, session_key
 from kvroom.simulator.routing.views import RecentNames, leading
 
 
@@ -121,7 +121,7 @@ class LongestCached(RoutingRule):
         if most and most >= request.num_tokens - self.threshold:
             place = up[cached.index(most)]
         elif request.session_id is not None:
-            place = rendezvous(request, up)
+            place = rendezvous(session_key(request), up)
         else:
             place = min(up, key=lambda each: self._lately(each, now))
         desk.loads.sent(request, place)

@@ -77,12 +77,16 @@ class Sticky(RoutingRule):
 
     def choose(self, request: ServedRequest, up: Sequence[int], now: int) -> int:
         """That of its session."""
-        place = rendezvous(request, up)
+        place = rendezvous(session_key(request), up)
         self.desk.loads.sent(request, place)
         return place
 
 
-def rendezvous(request: ServedRequest, up: Sequence[int]) -> int:
-    """The replica of ``up`` that the session of ``request`` belongs to."""
-    key = request.index if request.session_id is None else request.session_id
+def session_key(request: ServedRequest) -> int | str:
+    """The session of ``request``; one of no session is one of its own."""
+    return request.index if request.session_id is None else request.session_id
+
+
+def rendezvous(key: int | str, up: Sequence[int]) -> int:
+    """Which of the replicas that are ``up`` keeps the session ``key``."""
     return max(up, key=lambda p: blake2b(f"{key}/{p}".encode(), digest_size=8).digest())

@@ -114,6 +114,16 @@ engine_python_option = click.option(
 )
 
 
+def cluster_options(command: Any) -> Any:
+    """Give ``command`` the options of work that many share."""
+    for flag, takes, words in (
+        ("--journal", "FILE", "Keep what is done; go on from it."),
+        ("--cluster", "WORKERS", "Who works: processes:N, ray, ray:ADDRESS, auto."),
+    ):
+        command = click.option(flag, metavar=takes, help=words)(command)
+    return command
+
+
 def settings_from(pairs: tuple[str, ...]) -> dict[str, str]:
     """Values of ``--set`` by the name of the variable."""
     settings: dict[str, str] = {}

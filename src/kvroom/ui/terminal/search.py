@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-
 import click
 
 from kvroom.optimize.search.answers import Answer, Found
@@ -106,19 +103,3 @@ def _searched(found: Found) -> str:
         told = " and ".join(f"{share:.0%} of {metric.upper()}" for metric, share in shares)
         text += f", {told} within the closed form's bands" if told else ""
     return paragraph(text + ".")
-
-
-def progress() -> Callable[[str, int, int], None]:
-    """Tell on standard error how far a search is: one line rewritten on a terminal, else every quarter."""
-    live = sys.stderr.isatty()
-    told: dict[str, int] = {}
-
-    def tell(stage: str, done: int, total: int) -> None:
-        quarter = 4 * done // total
-        if not live and told.get(stage) == quarter:
-            return
-        told[stage] = quarter
-        line = f"{stage}: {done:,} of {total:,} units"
-        click.echo(f"\r\x1b[K{line}" if live else line, err=True, nl=not live or done == total)
-
-    return tell
