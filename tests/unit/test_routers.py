@@ -51,9 +51,12 @@ def test_every_router_of_the_list_has_a_rule_and_usual_settings(name):
 @pytest.mark.parametrize(
     ("given_", "said"),
     [
-        ("dynamo:temperature=0.5", {"policy": "dynamo", "temperature": 0.5}),
-        ("dynamo:ttl=60s:kv_events=0", {"policy": "dynamo", "kv_events": 0.0, "ttl": 60.0}),
-        ("sglang:cache_threshold=0.5", {"policy": "sglang", "cache_threshold": 0.5}),
+        ("dynamo:temperature=0.5", {"policy": "dynamo", "settings": {"temperature": 0.5}}),
+        (
+            "dynamo:ttl=60s:kv_events=0",
+            {"policy": "dynamo", "settings": {"ttl": 60.0, "kv_events": 0.0}},
+        ),
+        ("sglang:cache_threshold=0.5", {"policy": "sglang", "settings": {"cache_threshold": 0.5}}),
         ("llm-d:stale=0", {"policy": "llm-d", "stale_s": 0.0}),
         ("llm-d:prefix=3", "llm-d"),
     ],

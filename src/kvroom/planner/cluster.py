@@ -426,7 +426,7 @@ def fleet_dict(fleet: ManagedCluster, seconds: float) -> dict[str, Any]:
         "routing": {
             "policy": routing.policy,
             "stale_s": routing.stale_s,
-            **dict(routing.settings),
+            **({"settings": routing.settings} if routing.settings else {}),
         },
         "retries": fleet.retries,
         "cold_starts": sum(replica.cold_starts for replica in fleet.replicas),

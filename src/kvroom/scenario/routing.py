@@ -13,7 +13,14 @@ from typing import Self
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.records import dataclass
-from kvroom.scenario.values import MAX_REPLICAS, number_of, parse_text, parse_word, whole
+from kvroom.scenario.values import (
+    MAX_REPLICAS,
+    number_of,
+    parse_object,
+    parse_text,
+    parse_word,
+    whole,
+)
 from kvroom.units import check_float, parse_seconds
 
 LOADS = ("requests", "tokens")
@@ -57,7 +64,7 @@ class Routing:
     weight: float = 1.0
     by: str = LOADS[0]
     cells: int = 1
-    settings: tuple[tuple[str, float], ...] = ()
+    settings: dict[str, float] | None = None
 
     @property
     def rule(self) -> str:
@@ -66,7 +73,7 @@ class Routing:
 
     def setting(self, key: str) -> float:
         """One of the router's own settings, as asked or as usual."""
-        return dict(self.settings).get(key, ROUTERS[self.policy].settings[key][0])
+        return (self.settings or {}).get(key, ROUTERS[self.policy].settings[key][0])
 
     @classmethod
     def parse(cls, name: str, value: object) -> Self:
@@ -81,14 +88,16 @@ class Routing:
         policy = parse_word(name, value.get("policy"), ROUTING_POLICIES, _WHAT)
         entry = ROUTERS[policy]
         known = (*_COMMON, *entry.settings)
+        given = {**value, **parse_object(f"{name}.settings", value.get("settings", {}))}
+        given.pop("settings", None)
         own: dict[str, float] = {}
-        for key, given in value.items():
+        for key, setting in given.items():
             if key not in known:
                 fix = did_you_mean(str(key), known, _EXAMPLE)
                 raise KvroomError(name, key, f"is no known key of {policy}", fix)
             if key in entry.settings:
                 usual, low, high = entry.settings[key]
-                number = check_float(f"{name}.{key}", given, low=low, high=high)
+                number = check_float(f"{name}.{key}", setting, low=low, high=high)
                 if number != usual:
                     own[key] = number
         return cls(
@@ -99,7 +108,7 @@ class Routing:
             weight=check_float(f"{name}.weight", value.get("weight", 1.0), low=0, high=1e6),
             by=parse_word(f"{name}.by", value.get("by", LOADS[0]), LOADS, _WHAT),
             cells=whole(MAX_REPLICAS)(f"{name}.cells", value.get("cells", 1)),
-            settings=tuple(sorted(own.items())),
+            settings=own or None,
         )
 
     def to_dict(self) -> str | dict[str, object]:
@@ -113,7 +122,8 @@ class Routing:
             said["by"] = self.by
         if self.cells != 1:
             said["cells"] = self.cells
-        said |= dict(self.settings)
+        if self.settings:
+            said["settings"] = self.settings
         return {"policy": self.policy, **said} if said else self.policy
 
 

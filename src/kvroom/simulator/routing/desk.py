@@ -78,4 +78,4 @@ class RoutingRule:
 
     def _setting(self, key: str, usual: float) -> float:
         """A setting of routers that have it, else ``usual``."""
-        return dict(self.desk.routing.settings).get(key, usual)
+        return (self.desk.routing.settings or {}).get(key, usual)
