@@ -355,6 +355,20 @@ def test_a_name_of_ollamas_library_beside_ollama() -> None:
     assert own["scenario"]["weight_dtype"] == "q4_0"
 
 
+def test_a_tag_of_ollamas_library_is_the_file_behind_it(tmp_path: Path) -> None:
+    log = tmp_path / "ollama.log"
+    log.write_text(
+        "time=2025-06-01 level=INFO source=server.go:168 msg=offload library=cuda layers.model=29 "
+        'layers.offload=29 memory.available="[23.3 GiB]" memory.required.full="5.6 GiB" '
+        'memory.required.kv="224.0 MiB" memory.weights.total="4.1 GiB" memory.graph.full="304.0 MiB"\n'
+    )
+    read = answer("reconcile", str(log), "--model", "qwen2.5:7b", "--gpu", "RTX-4090")
+    assert read["scenario"]["model"] == "qwen2.5-7b"
+    assert read["scenario"]["weight_dtype"] == "q4_k_m"
+    weights = next(line for line in read["accounts"] if line["name"] == "weights")
+    assert abs(weights["difference_bytes"]) < 0.02 * weights["printed_bytes"]
+
+
 def test_an_unknown_card_is_refused_before_the_model_is_looked_for(log: str) -> None:
     assert "gpu" in typed("plan", "nosuch/model", "--gpu", "H1000").stderr
     refused = typed("reconcile", log, "--gpu", "H1000")

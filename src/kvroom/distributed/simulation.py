@@ -30,7 +30,7 @@ from kvroom.planner.simulate import (
 )
 from kvroom.planner.simulation import Simulation, figures_of, simulation
 from kvroom.records import dataclass
-from kvroom.scenario.cluster import Routing
+from kvroom.scenario.routing import Routing
 from kvroom.simulator.part import Part
 from kvroom.simulator.tally import add, joined, tally
 from kvroom.version import VERSION

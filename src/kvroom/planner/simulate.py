@@ -32,7 +32,7 @@ from kvroom.planner.plan import QUEUE_WITHOUT_END, Workings, work
 from kvroom.planner.pools import pools_of
 from kvroom.planner.sessions import fitted
 from kvroom.records import dataclass
-from kvroom.scenario.cluster import Routing
+from kvroom.scenario.routing import Routing
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import settling
 from kvroom.simulator.cluster import Cluster

@@ -13,7 +13,7 @@ from kvroom.planner.simulate import Objective, serve, usual_warmup
 from kvroom.records import dataclass
 from kvroom.scenario.workload import calls_of
 from kvroom.simulator.feed import Naming
-from kvroom.simulator.router import leading
+from kvroom.simulator.routing.views import leading
 from kvroom.simulator.timeline import Moment, Watch
 
 
