@@ -13,7 +13,7 @@ from typing import Any
 from kvroom.errors import KvroomError
 from kvroom.planner.sessions import fitted
 from kvroom.records import dataclass
-from kvroom.simulator.router import leading
+from kvroom.simulator.routing.views import leading
 from kvroom.workloads.requests import PS_PER_S, HashIds, Request, RequestGraph
 from kvroom.workloads.sessions import SessionPool, grouped, held_sessions, ids_of
 from kvroom.workloads.traces.pool import pool_of
