@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.pack.answer import Packed
     from kvroom.optimize.search.answers import Found
-    from kvroom.optimize.search.traffic import Traffic
+    from kvroom.optimize.search.played import PlayedTrace
     from kvroom.optimize.split import Splits
     from kvroom.optimize.sweep import Curve
     from kvroom.planner.comparison import Comparison
@@ -333,13 +333,13 @@ def search(
     with _asking(hub):
         question = scenario(model, "H100-SXM" if gpu is None else gpu, **keys)
         opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
-        traffic = _traffic(question, trace, sessions, seed, opener, recorded_times=recorded_times)
+        traced = _traced(question, trace, sessions, seed, opener, recorded_times=recorded_times)
         if pool is None:
             workers = cluster or f"processes:{jobs}"
-            pool = workers_of(workers, _reader(hub), value=traffic).pool
+            pool = workers_of(workers, _reader(hub), value=traced).pool
         else:
-            pool = carrying(pool, traffic)
-        with lending(traffic):
+            pool = carrying(pool, traced)
+        with lending(traced):
             return searched(
                 question,
                 slo or "",
@@ -350,11 +350,11 @@ def search(
                 journal=journal,
                 pool=pool,
                 progress=progress,
-                traffic=traffic,
+                traced=traced,
             )
 
 
-def _traffic(
+def _traced(
     question: Scenario,
     trace: str | os.PathLike[str] | Iterable[Request] | None,
     sessions: int | None,
@@ -362,10 +362,10 @@ def _traffic(
     opener: Callable[[str | Held], Trace | Iterable[Request]],
     *,
     recorded_times: bool,
-) -> Traffic | None:
+) -> PlayedTrace | None:
     """A trace as the load of a search; None where there is none."""
     from kvroom.models.load import load as load_model
-    from kvroom.optimize.search.traffic import traffic_of
+    from kvroom.optimize.search.played import played_trace
 
     _check_played(trace is not None, sessions, recorded_times=recorded_times)
     if trace is None:
@@ -374,7 +374,7 @@ def _traffic(
         fix = "Leave out the workload, --users and --rate; --sessions says how many there are at a time."
         raise KvroomError("trace", None, "and a workload are two sources of requests", fix)
     limit = question.context_tokens or load_model(question.model).max_context_tokens
-    return traffic_of(
+    return played_trace(
         _requests(question, trace, seed, opener),
         name=Path(trace).name if isinstance(trace, str | os.PathLike) else "",
         sessions=sessions,

@@ -8,7 +8,7 @@ from kvroom.distributed.processes import MakePool
 from kvroom.errors import KvroomError
 from kvroom.optimize.agents.answer import AgentsAnswer, VariantHeld
 from kvroom.optimize.agents.hold import FIRST, MOST_USERS, SeedHeld
-from kvroom.optimize.agents.shares import Draw, Lent, OnDone, played, shared_out
+from kvroom.optimize.agents.shares import Lent, OnDone, SeedDraw, played, shared_out
 from kvroom.optimize.agents.variants import Variant, variants
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.sessions import Sessions, fitted
@@ -68,7 +68,7 @@ def agents(
         paths=paths,
     )
 
-    def play(draw: Draw) -> SeedHeld | KvroomError:
+    def play(draw: SeedDraw) -> SeedHeld | KvroomError:
         workings = made[draw.variant.id]
         if isinstance(workings, KvroomError):
             return workings
@@ -77,7 +77,9 @@ def agents(
         except KvroomError as error:
             return error
 
-    first = Draw(variant=chosen[0], number=0, guess=question.asked or FIRST, also=question.asked)
+    first = SeedDraw(
+        variant=chosen[0], number=0, guess=question.asked or FIRST, also=question.asked
+    )
     alone = question.seeds * len(chosen) == 1
     pool = None if watch is not None or alone or share is None else share(given)
     found, why = shared_out(chosen, question.seeds, first, play, pool=pool, progress=progress)

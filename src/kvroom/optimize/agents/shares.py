@@ -26,7 +26,7 @@ Found = dict[str, list[SeedHeld]]
 """By the change's id, what its draws hold, in their order."""
 OnDone = Callable[[str, int, int], None]
 """Told of (what is done, how many are, of how many)."""
-Play = Callable[["Draw"], SeedHeld | KvroomError]
+Play = Callable[["SeedDraw"], SeedHeld | KvroomError]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Lent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
+class SeedDraw:
     """One draw of the sessions on one deployment: its number, near which sessions to look, and how many more
     are tried in any case."""
 
@@ -55,7 +55,7 @@ class Draw:
 def shared_out(
     variants: list[Variant],
     seeds: int,
-    first: Draw,
+    first: SeedDraw,
     play: Play,
     *,
     pool: MakePool | None = None,
@@ -69,7 +69,7 @@ def shared_out(
     ready = deque([first])
     total = seeds * len(variants)
 
-    def over(draw: Draw, result: SeedHeld | KvroomError) -> None:
+    def over(draw: SeedDraw, result: SeedHeld | KvroomError) -> None:
         base = draw.variant.id == first.variant.id
         if isinstance(result, KvroomError):
             if base:
@@ -80,9 +80,9 @@ def shared_out(
             if draw.number == 0:
                 near = result.users or draw.guess
                 more = range(1, seeds)
-                ready.extend(Draw(variant=draw.variant, number=n, guess=near) for n in more)
+                ready.extend(SeedDraw(variant=draw.variant, number=n, guess=near) for n in more)
                 if base:
-                    ready.extend(Draw(variant=v, number=0, guess=near) for v in variants[1:])
+                    ready.extend(SeedDraw(variant=v, number=0, guess=near) for v in variants[1:])
         if progress is not None:
             progress(
                 f"{draw.variant.label}, draw {draw.number + 1}",
@@ -102,12 +102,12 @@ def shared_out(
 
 
 def _pooled(
-    ready: deque[Draw],
-    over: Callable[[Draw, SeedHeld | KvroomError], None],
+    ready: deque[SeedDraw],
+    over: Callable[[SeedDraw, SeedHeld | KvroomError], None],
     pool: MakePool,
 ) -> None:
     with pool() as executor:
-        given: dict[Future[SeedHeld | KvroomError], Draw] = {}
+        given: dict[Future[SeedHeld | KvroomError], SeedDraw] = {}
         try:
             while ready or given:
                 while ready:
@@ -124,7 +124,7 @@ def _pooled(
             raise
 
 
-def drawn(draw: Draw) -> SeedHeld | KvroomError:
+def drawn(draw: SeedDraw) -> SeedHeld | KvroomError:
     """A unit of work: what ``draw`` holds of what was lent, or why it cannot be."""
     given: Lent = lent()
     try:
@@ -133,7 +133,7 @@ def drawn(draw: Draw) -> SeedHeld | KvroomError:
         return error
 
 
-def played(given: Lent, draw: Draw, workings: Workings, watch: Watch | None = None) -> SeedHeld:
+def played(given: Lent, draw: SeedDraw, workings: Workings, watch: Watch | None = None) -> SeedHeld:
     """What ``draw`` holds; of later draws what only misses an objective is not played to its end."""
     return held(
         workings,

@@ -47,7 +47,7 @@ class Question:
     max_gpus: int
     replicas: int | None = None
     trace: Mapping[str, Any] | None = None
-    """What a trace asks for (``Traffic.summary``): simulations play it, ``workload`` is in its likeness."""
+    """What a trace asks for (``PlayedTrace.summary``): it is simulated, ``workload`` is in its likeness."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

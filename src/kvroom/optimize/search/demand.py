@@ -73,7 +73,7 @@ def demand_of(workload: Workload | None, slo: str, seed: int) -> Demand:
 
 
 def demand_of_trace(summary: Mapping[str, Any], slo: str) -> Demand:
-    """The demand of a trace (``Traffic.summary``)."""
+    """The demand of a trace (``PlayedTrace.summary``)."""
     return Demand(
         input_tokens=summary["input_tokens"],
         output_tokens=summary["output_tokens"],

@@ -10,7 +10,7 @@ from typing import Any
 from kvroom.distributed.processes import lent
 from kvroom.errors import KvroomError
 from kvroom.optimize.search.closed_form import Question, scenario_of
-from kvroom.optimize.search.traffic import Traffic
+from kvroom.optimize.search.played import PlayedTrace
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve
 from kvroom.workloads.synthetic import of_workload
@@ -106,9 +106,9 @@ def simulated(
     demand = question.demand()
     scenario = scenario_of(question, keys, replicas, users)
     if question.trace is not None:
-        traffic: Traffic = lent()
+        traced: PlayedTrace = lent()
         made = work(replace(scenario, workload=None))  # its likeness is for the closed form alone
-        told = serve(made, traffic.source, slo=demand.slo, linked=traffic.linked).to_dict()
+        told = serve(made, traced.source, slo=demand.slo, linked=traced.linked).to_dict()
         endless = False
     else:
         made = work(scenario)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from kvroom import api
 from kvroom.errors import KvroomError
-from kvroom.optimize.search.traffic import likeness, traffic_of
+from kvroom.optimize.search.played import likeness, played_trace
 from kvroom.ui.cli.main import main
 from kvroom.workloads.draws import Draws
 from kvroom.workloads.requests import HashIds, Request
@@ -160,7 +160,7 @@ def test_one_after_the_other_shares_what_came_before():
         Request(i * 10**12, 128, 5, HashIds([1, 2, 3, 1000 + i, 2000 + i, 3000 + i, 4000 + i, 5000 + i], 16))
         for i in range(200)
     ]  # fmt: skip
-    found = traffic_of(
+    found = played_trace(
         rows, name="", sessions=None, recorded_times=False, seed=0, limit_tokens=None
     )
     assert found.summary["reuses"]

@@ -24,7 +24,7 @@ PARTS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class PlayedTrace:
     """What is played: ``source``, whose rows wait for each other where they are ``linked``; ``summary`` says
     what it asks for and ``load`` the workload in its likeness, as plain JSON values."""
 
@@ -34,7 +34,7 @@ class Traffic:
     load: dict[str, Any]
 
 
-def traffic_of(
+def played_trace(
     trace: Iterable[Request],
     *,
     name: str,
@@ -42,7 +42,7 @@ def traffic_of(
     recorded_times: bool,
     seed: int,
     limit_tokens: int | None,
-) -> Traffic:
+) -> PlayedTrace:
     """The load of ``trace``: ``sessions`` of it at a time, or as it came. Of sessions at a time, what follows
     a prompt of ``limit_tokens`` is left out, as the simulation does it."""
     source: SessionPool | HeldTrace
@@ -85,7 +85,7 @@ def traffic_of(
         load |= {"arrivals": f"closed:{sessions}", "start": "spread"}
     else:
         load["arrivals"] = f"poisson:{rate * len(graphs) / len(rows):.9g}/s"
-    return Traffic(source=source, linked=not recorded_times, summary=summary, load=load)
+    return PlayedTrace(source=source, linked=not recorded_times, summary=summary, load=load)
 
 
 def _rate(rows: Sequence[Request]) -> float:
