@@ -10,8 +10,8 @@ ENGINE_INSTALL_S ?= 3600
 PROOF ?= build/proof
 PROOF_S ?= 3600
 LOADS ?= 200
-# Extras that tests need; cluster (Ray, 70 MB) is tested where it is installed.
-LOCKED := traces hub probe live serve mcp
+# Extras that tests need.
+LOCKED := traces hub probe live serve mcp cluster
 
 .DEFAULT_GOAL := help
 PYODIDE := build/pyodide/node_modules/pyodide

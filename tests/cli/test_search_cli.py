@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from kvroom import ray_workers as cluster
 from kvroom.errors import KvroomError
 from kvroom.optimize.search.closed_form import Question
-from kvroom.ui import ray_workers as cluster
 from kvroom.ui.cli.main import main
 
 ASKED = [
@@ -83,7 +83,7 @@ def test_without_ray_the_cluster_is_refused(monkeypatch):
     monkeypatch.setattr(cluster, "import_module", missing)
     with pytest.raises(KvroomError) as told:
         cluster.ray_pool("auto")
-    assert told.value.field == "--ray"
+    assert told.value.field == "--cluster"
 
 
 def test_an_address_where_no_cluster_answers_is_refused(monkeypatch):

@@ -7,12 +7,12 @@ from click.testing import CliRunner
 
 from kvroom import api
 from kvroom.errors import KvroomError
-from kvroom.optimize.agents.agents import fitted, within
 from kvroom.optimize.agents.answer import VariantHeld, cause, thrashes
 from kvroom.optimize.agents.hold import SeedHeld, held
 from kvroom.optimize.agents.trial import AgentTrial
 from kvroom.optimize.agents.variants import Variant, variants
 from kvroom.planner.plan import work
+from kvroom.planner.sessions import fitted, within
 from kvroom.planner.simulate import parse_slo
 from kvroom.ui.cli.main import main
 from kvroom.workloads.requests import HashIds, Request, RequestGraph

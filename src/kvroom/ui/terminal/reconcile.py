@@ -29,6 +29,7 @@ def show(reconciliation: Reconciliation) -> str:
     """The whole answer in words and tables."""
     blocks = [
         head(reconciliation),
+        paragraph(reconciliation.sentence) if reconciliation.shortage else "",
         table(reconciliation),
         figures(reconciliation),
         reasons(reconciliation),
