@@ -91,7 +91,8 @@ def gguf(rng: random.Random) -> bytes:
     )
     keys = {"block_count": 2, "embedding_length": 256, "feed_forward_length": 512, "vocab_size": 512,
             "attention.head_count": 4, "attention.head_count_kv": 2, "context_length": 4096,
-            "attention.key_length": 64, "attention.sliding_window": 512, "expert_count": 4, "expert_used_count": 2}  # fmt: skip
+            "attention.key_length": 64, "attention.sliding_window": 512,
+            "expert_count": 4, "expert_used_count": 2}  # fmt: skip
     pairs = [text("general.architecture") + struct.pack("<I", 8) + text(arch)]
     for name, value in keys.items():
         pairs.append(text(f"{arch}.{name}") + struct.pack("<II", 4, value))
