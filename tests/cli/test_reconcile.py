@@ -159,7 +159,7 @@ def test_a_calibration_that_is_none(content: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "ollama"])
 def test_launch_and_back(engine: str) -> None:
-    question = ["llama-3-8b", "--gpu", "L40S:2", "--context", "16K", "--engine", engine]
+    question = ["llama-3.1-8b", "--gpu", "L40S:2", "--context", "16K", "--engine", engine]
     if engine in ("llama.cpp", "ollama"):
         question[2] = "L40S"
     made = answer("launch", *question)

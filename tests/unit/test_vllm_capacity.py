@@ -53,6 +53,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "deepseek": {  # deepseek-ai/DeepSeek-V3
         "model_type": "deepseek_v3",
+        "max_position_embeddings": 163840,
         "hidden_size": 7168,
         "num_attention_heads": 128,
         "num_hidden_layers": 61,
@@ -60,6 +61,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "sparse": {  # deepseek-ai/DeepSeek-V3.2
         "model_type": "deepseek_v32",
+        "max_position_embeddings": 163840,
         "hidden_size": 7168,
         "num_attention_heads": 128,
         "num_hidden_layers": 61,
