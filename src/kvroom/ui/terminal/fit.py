@@ -36,9 +36,9 @@ def show(found: Fit, *, everything: bool = False) -> str:
 
 
 def _ladder(found: Fit) -> str:
-    head = ("file", "size", "tokens/s", "longest", "perplexity", "on the CPU")
+    head: tuple[str, ...] = ("file", "size", "tokens/s", "longest", "perplexity", "on the CPU")
     lossy = any(row.perplexity_ratio is not None for row in found.rows)
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             row.weight_dtype.upper(),
             f"{row.file_bytes / 1e9:.1f} GB",
