@@ -260,6 +260,9 @@ class PoolsUnderLoad:
         busy = min(NEARLY, each * alone / (1 + each * (alone - full)))
         own = self.alone_s + busy * (self.beside_s - self.alone_s)
         queued = _queued(busy, busy / each if each else 0.0) / self.first_engines
+        # A rank that is free waits for the step that others, who share its experts, are in.
+        ranks = self.first.work.layout.expert_replicas
+        queued += (1 - busy) * (1 - (1 - busy) ** (ranks - 1)) * own / 2
         answer = rate / self.second_engines * max(1, self.steps)
         decoding = _largest(lambda b: b <= answer * self.token_s(b), self.slots)
         token = self.token_s(decoding)
