@@ -35,8 +35,8 @@ def open_plan(rate, split=TWO, **lengths):
     ("rate", "split", "lengths"),
     [
         (5, TWO, (2000, 150)),
-        (40, TWO, (2000, 150)),
-        (35, TWO, (2000, 150)),
+        (33, TWO, (2000, 150)),
+        (26, TWO, (2000, 150)),
         (15, TWO | {"link_bytes_per_s": 3e9}, (2000, 150)),
         (15, TWO | {"link_bytes_per_s": 3e9, "layerwise": True}, (2000, 150)),
         (10, TWO, (6000, 50)),
