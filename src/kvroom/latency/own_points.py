@@ -25,7 +25,7 @@ from kvroom.units import check_float, check_int, parse_tokens
 METRICS = {"step_s": "step", "tpot_s": "tpot", "ttft_s": "ttft"}
 SCATTER = 0.1
 """How far one measurement lies from another of the same load (a logarithm)."""
-SHARED, NEAR = 0.5, 0.2
+SHARED, NEAR = 0.5, 0.4
 """How far a machine lies from the shipped calibration at any load, and how much farther at some loads."""
 MOST = 2**30
 _FIX = "Write points with step_s, or tpot_s and ttft_s, and what they were measured at."
