@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from kvroom.distributed.journal import Journal
-from kvroom.distributed.workers import MakePool, Progress, Unit, run_each
+from kvroom.distributed.processes import MakePool
+from kvroom.distributed.workers import Progress, Unit, run_each
 from kvroom.errors import KvroomError
 from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import (
