@@ -162,7 +162,7 @@ def some_rule(dice, count, clock):
     rules = {
         "hpa": lambda: PodMetrics(targets, said("hpa"), 1, count),
         "keda": lambda: SummedMetrics(
-            targets, said("keda", cooldown=dice.choice([0, 60])), 0, count
+            {"concurrency": 1.0, **targets}, said("keda", cooldown=dice.choice([0, 60])), 0, count
         ),
         "knative": lambda: AtATime(said("knative", target=dice.choice([1, 10])), 0, count),
         "llm-d": lambda: SpareCapacity(said("llm-d", queue_threshold=dice.choice([5, 9]))),
