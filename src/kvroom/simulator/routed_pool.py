@@ -44,18 +44,24 @@ class RoutedPool:
         loads = self.router.loads
         if not self.router.looks:
             loads.settle(now)
-        ready = [
-            ReplicaGauge(
-                waiting=replica.engine.waiting_count,
-                running=replica.engine.running_count,
-                held_blocks=replica.engine.blocks_in_use,
-                blocks=replica.blocks,
-                owed_tokens=loads.owed[replica.place],
-                tokens=loads.tokens[replica.place],
+        ready = []
+        for replica in self.replicas:
+            engine = replica.engine
+            if replica.state is not ReplicaState.UP or engine is None:
+                continue
+            # Who is in its last step still runs, which engines do not all count so.
+            requests, tokens, owed = loads.as_of(now, replica.place)
+            waiting = engine.waiting_count
+            ready.append(
+                ReplicaGauge(
+                    waiting=waiting,
+                    running=requests - waiting,
+                    held_blocks=engine.blocks_in_use,
+                    blocks=replica.blocks,
+                    owed_tokens=owed,
+                    tokens=tokens,
+                )
             )
-            for replica in self.replicas
-            if replica.state is ReplicaState.UP and replica.engine is not None
-        ]
         states = [replica.state for replica in self.replicas]
         return PoolGauges(
             now_ps=now,
