@@ -28,6 +28,7 @@ from kvroom.ui.export import check_places, report_options, write
 from kvroom.ui.rows import RowFile
 from kvroom.ui.terminal.cluster import splits_text
 from kvroom.ui.terminal.progress import Progress, seldom_collected, units_progress
+from kvroom.ui.terminal.scaling import scaling_text
 from kvroom.units import parse_count
 from kvroom.workloads.synthetic import of_workload
 
@@ -55,6 +56,11 @@ STOPPED = 130
     "--splits", is_flag=True, help="Try every prefill:decode split of --disaggregation's GPUs."
 )
 @click.option("--cliff", metavar="KEY=FROM..TO", help="Sweep rate or kv_blocks; where p99 breaks.")
+@click.option(
+    "--scale-to",
+    metavar="KEY=A..B",
+    help="Sweep the autoscaler: which target is cheapest within --slo (waiting=2..64).",
+)
 @click.option(
     "--describe",
     "describe_only",
@@ -90,6 +96,7 @@ def simulate(
     slo: str | None,
     per_request: str | None,
     cliff: str | None,
+    scale_to: str | None,
     splits: bool,
     describe_only: bool,
     script_file: str | None,
@@ -112,10 +119,7 @@ def simulate(
 
     check_places(html=html, svg=svg)
     if script_file is not None:
-        script = codec.read_json(script_file, "--script")
-        played = api.play(script, scheduler=scheduler, engine_python=engine_python)
-        write(played, html=html, svg=svg)
-        click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
+        _play(script_file, scheduler, engine_python, (html, svg), as_json=as_json)
         return
     if trace is not None and given.get("workload"):
         fix = "Give --trace or --workload."
@@ -134,13 +138,13 @@ def simulate(
         )
         _answer(described, text.describe_text, as_json=as_json)
         return
-    if scheduler != "own" and (cliff is not None or splits):
-        fix = "Leave --cliff and --splits out, or --scheduler."
+    if scheduler != "own" and (cliff is not None or splits or scale_to is not None):
+        fix = "Leave --cliff, --splits and --scale-to out, or --scheduler."
         raise KvroomError("--scheduler", scheduler, "serves one simulation at a time", fix)
     scenario = scenario_from(given)
     many = 1 if seeds is None else parse_count("--seeds", seeds, low=1, high=1000)
     if cluster is not None or journal is not None:
-        _check_spread(cliff=cliff, splits=splits, per_request=per_request)
+        _check_spread(cliff=cliff, scale_to=scale_to, splits=splits, per_request=per_request)
         try:
             spread = api.simulate(
                 scenario,
@@ -161,6 +165,12 @@ def simulate(
             sys.exit(STOPPED)
         write(spread, html=html, svg=svg)
         _answer(spread.to_dict(), lambda _: text.show(spread), as_json=as_json)
+        return
+    if scale_to is not None:
+        sweep = {**requests, "slo": parse_slo(slo) if slo else ()}
+        _scale_to(
+            scale_to, scenario, sweep, _expected(scenario, trace), (html, svg), as_json=as_json
+        )
         return
     with Progress(_expected(scenario, trace)) as progress, seldom_collected():
         run: dict[str, Any] = {
@@ -200,8 +210,52 @@ def simulate(
         _stopped()
 
 
-def _check_spread(*, cliff: str | None, splits: bool, per_request: str | None) -> None:
-    for flag, value in (("--cliff", cliff), ("--splits", splits), ("--per-request", per_request)):
+def _play(
+    script_file: str,
+    scheduler: str,
+    engine_python: str | None,
+    places: tuple[str | None, str | None],
+    *,
+    as_json: bool,
+) -> None:
+    """A script against the rules alone."""
+    from kvroom.ui.terminal import simulation as text
+
+    script = codec.read_json(script_file, "--script")
+    played = api.play(script, scheduler=scheduler, engine_python=engine_python)
+    html, svg = places
+    write(played, html=html, svg=svg)
+    click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
+
+
+def _scale_to(
+    targets: str,
+    scenario: Scenario,
+    run: dict[str, Any],
+    expected: int | None,
+    places: tuple[str | None, str | None],
+    *,
+    as_json: bool,
+) -> None:
+    """The autoscaler at each target, and which is the cheapest."""
+    with Progress(expected) as progress, seldom_collected():
+        found = api.scale_to(targets, scenario, watch=progress.watch, **run)
+    html, svg = places
+    write(found, html=html, svg=svg)
+    _answer(found.to_dict(), lambda _: scaling_text(found), as_json=as_json)
+    if found.stopped:
+        _stopped()
+
+
+def _check_spread(
+    *, cliff: str | None, scale_to: str | None, splits: bool, per_request: str | None
+) -> None:
+    for flag, value in (
+        ("--cliff", cliff),
+        ("--scale-to", scale_to),
+        ("--splits", splits),
+        ("--per-request", per_request),
+    ):
         if value:
             fix = f"Leave {flag} out, or --cluster and --journal."
             raise KvroomError(flag, None if value is True else value, "is of one process", fix)
