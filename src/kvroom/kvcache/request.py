@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from kvroom.kvcache.extents import RequestExtents
-from kvroom.kvcache.tokens import BlockHashes
+from kvroom.kvcache.tokens import BlockHashes, Run
 from kvroom.workloads.requests import SessionProgress
 from kvroom.workloads.sessions import LinkedRow
 
@@ -257,6 +257,17 @@ class RequestHashes(BlockHashes):
         super().__init__((), 1)
         self._request = request
         self.unit = unit
+
+    def runs(self, block_tokens: int) -> tuple[Run, ...]:
+        """Ids that are equal where names are, for tokens in blocks of ``block_tokens``."""
+        request, extents, span = self._request, self._request.extents, self.unit * block_tokens
+        shared = extents.named * block_tokens if extents is not None else 0
+        named = [
+            (extents.names[low // span] << PLACE_BITS | low, min(span, shared - low))
+            for low in (range(0, shared, span) if extents is not None else ())
+        ]
+        left = max(0, request.final_tokens - shared)
+        return (*named, (-(request.index + 1 << PLACE_BITS) + shared, left))
 
     def first(self, count: int) -> list[int]:
         """The first ``count`` of them at least."""
