@@ -1,4 +1,4 @@
-"""Random loads on random settings of SGLang, drawn from a seed: pools that are tight, pages, chunks, prefixes."""
+"""Random loads on random settings of SGLang, drawn from a seed: tight pools, pages, chunks, shared prefixes."""
 
 from __future__ import annotations
 
