@@ -1,4 +1,4 @@
-"""Random loads on random settings of SGLang, drawn from a seed: tight pools, pages, chunks, shared prefixes."""
+"""Random loads on random settings of SGLang, from a seed: tight pools, pages, chunks, shared prefixes."""
 
 from __future__ import annotations
 

@@ -113,6 +113,7 @@ class AbsentModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return absent(name)
 
         module.__getattr__ = get  # type: ignore[method-assign]
+        module.__version__ = "0"  # type: ignore[attr-defined]
 
 
 class TritonConfig:
