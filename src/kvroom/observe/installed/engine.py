@@ -155,17 +155,12 @@ class InstalledEngine:
         launched = launch(replace(workings, plan=plain))
         words: list[str] = []
         given = {plain_name(name) for name in scenario.engine_args}
-        for name, value in launched.flags:
-            bare = plain_name(name)
-            if bare == self.engine.limits.share and bare not in given:
+        for name, *values in launched.flags:
+            if plain_name(name) == self.engine.limits.share and plain_name(name) not in given:
                 continue  # it has a rule of its own for that
-            if name.endswith("speculative-config") and value:
-                value = self._draft(json.loads(value), scenario, paths=paths)  # noqa: PLW2901
-            command = self.engine.command
-            if command is not None and bare in command.names.lists and value and value[0] == "[":
-                words += [name, *map(str, json.loads(value))]
-                continue
-            words += [name] if value is None else [name, value]
+            if name.endswith("speculative-config") and values:
+                values = [self._draft(json.loads(values[0]), scenario, paths=paths)]  # noqa: PLW2901
+            words += [name, *values]
         return words, ()
 
     def _draft(self, config: dict[str, Any], scenario: Scenario, *, paths: bool) -> str:
