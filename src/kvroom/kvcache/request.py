@@ -260,14 +260,16 @@ class RequestHashes(BlockHashes):
 
     def runs(self, block_tokens: int) -> tuple[Run, ...]:
         """Ids that are equal where names are, for tokens in blocks of ``block_tokens``."""
-        request, extents, span = self._request, self._request.extents, self.unit * block_tokens
-        shared = extents.named * block_tokens if extents is not None else 0
-        named = [
-            (extents.names[low // span] << PLACE_BITS | low, min(span, shared - low))
-            for low in (range(0, shared, span) if extents is not None else ())
-        ]
+        request, span = self._request, self.unit * block_tokens
+        runs: list[Run] = []
+        shared = 0
+        if request.extents is not None:
+            shared = request.extents.named * block_tokens
+            for low in range(0, shared, span):
+                name = request.extents.names[low // span]
+                runs.append((name << PLACE_BITS | low, min(span, shared - low)))
         left = max(0, request.final_tokens - shared)
-        return (*named, (-(request.index + 1 << PLACE_BITS) + shared, left))
+        return (*runs, (-(request.index + 1 << PLACE_BITS) + shared, left))
 
     def first(self, count: int) -> list[int]:
         """The first ``count`` of them at least."""
