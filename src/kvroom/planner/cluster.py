@@ -35,6 +35,7 @@ from kvroom.simulator.cluster import Cluster
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.feed import Feed
 from kvroom.simulator.frames import Frame, FrameRecorder
+from kvroom.simulator.group_engine import GroupEngine
 from kvroom.simulator.managed_cluster import ManagedCluster, RoutedPool
 from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Common, Plant
@@ -110,6 +111,10 @@ class ReplicaGroup:
                 connector=connector or tiers,
                 events=tiers,
             )
+        plain = together is None and tell is None and not drafts
+        named = feed.naming is not None
+        if rules.jumps_over_groups(named) and plain and connector is None and tiers is None:
+            return GroupEngine(setup, self.clock, outcome, unit=unit, follow=follow)
         if tell is not None:
             if rules.own is not None:
                 fix = "Replay it with --engine vllm."
@@ -302,7 +307,8 @@ def managed(
             made = group.engine(
                 outcome, feed, told, connector=connector, place=place, together=together
             )
-            if router.routing.policy == "prefix" and isinstance(made, EventEngine):
+            by_prefix = router.routing.policy == "prefix" and group.rules.jumps
+            if by_prefix and isinstance(made, EventEngine):
                 router.views[place].watch(made)
             return made
 
