@@ -10,8 +10,8 @@ ENGINE_INSTALL_S ?= 3600
 PROOF ?= build/proof
 PROOF_S ?= 3600
 LOADS ?= 200
-# Extras that tests need; cluster (Ray, 70 MB) is tested where it is installed.
-LOCKED := traces hub probe live serve mcp
+# Extras that tests need.
+LOCKED := traces hub probe live serve mcp cluster
 
 .DEFAULT_GOAL := help
 PYODIDE := build/pyodide/node_modules/pyodide
@@ -45,7 +45,7 @@ site: $(READY) $(PYODIDE)/package.json ## The page as files for any static host 
 run: $(READY)    ## Set up, then answer the reference case
 	@$(BIN)/python -m kvroom.ui.tour
 
-check: $(READY)  ## Style, types and the quick tests: a minute
+check: $(READY)  ## Style, types and the quick tests: three minutes
 	$(BIN)/ruff check -q .
 	$(BIN)/ruff format -q --check .
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports

@@ -55,6 +55,11 @@ ARGS = {
             "enforce_eager": st.booleans(),
             "kv_cache_memory_bytes": st.integers(2**30, 2**34),
             "hf_overrides": st.dictionaries(WORDS, WORDS, max_size=2),
+            "cudagraph_capture_sizes": st.lists(st.integers(1, 64), min_size=1, max_size=4),
+            "kv_cache_dtype_skip_layers": st.sampled_from([["0", "1"], ["sliding_window"], [3]]),
+            "lora_modules": st.sampled_from(
+                [["a=b", "c=d"], [{"name": "a", "path": "x y"}], "a=b c=d"]
+            ),
         },
     ),
     "sglang": st.fixed_dictionaries(
@@ -65,6 +70,7 @@ ARGS = {
             "chunked_prefill_size": st.sampled_from([2048, 8192]),
             "disable_radix_cache": st.just(True),
             "cuda_graph_max_bs": st.integers(1, 256),
+            "cuda_graph_bs": st.lists(st.integers(1, 64), min_size=1, max_size=4),
         },
     ),
     "tensorrt-llm": st.fixed_dictionaries(
@@ -199,8 +205,8 @@ def test_helm_values_hold_every_flag(question: Scenario) -> None:
     spec = read["servingEngineSpec"]["modelSpec"][0]
     config = spec["vllmConfig"]
     words = [*config["extraArgs"], *map(str, config.values())]
-    for name, value in made.flags:
-        assert (name in words) if value is None else (value in words)
+    for name, *typed in made.flags:
+        assert (set(typed) <= set(words)) if typed else (name in words)
     assert spec["requestGPU"] == question.gpu_count
 
 
@@ -231,6 +237,20 @@ def test_every_manifest_is_read_back(engine: str, data: st.DataObject) -> None:
         assert not others or start.command.several_starts  # further machines are no further starts
         if start.gpus is not None and form != "compose" and engine in ("vllm", "sglang"):
             assert start.gpus * start.own_machines == w.plan.scenario.gpu_count, form
+
+
+def test_a_list_is_a_word_an_item_where_the_engine_takes_words() -> None:
+    asked = {"model": "llama-3-8b", "gpu": "H100-SXM", "context_tokens": 8192}
+    args = {"cudagraph_capture_sizes": [1, 2, 4], "allowed_origins": ["*"]}
+    made = engine_command(work(Scenario.from_dict(asked | {"engine_args": args})))
+    assert "--cudagraph-capture-sizes 1 2 4 " in made.command
+    assert """--allowed-origins '["*"]'""" in made.command  # JSON, as vLLM reads it
+    (value,) = yaml_documents(made.text("ray-serve"))
+    (config,) = value["applications"][0]["args"]["llm_configs"]
+    assert config["engine_kwargs"]["cudagraph_capture_sizes"] == [1, 2, 4]
+    split = {"engine": "llama.cpp", "engine_args": {"tensor_split": [3, 1]}}
+    made = engine_command(work(Scenario.from_dict(asked | split)))
+    assert "--tensor-split 3,1" in made.command
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,16 @@ def test_the_page_asks_the_same() -> None:
     assert Scenario.from_link(other["page"]).kv_dtype == "fp8"
 
 
+def test_links_are_of_the_page_that_its_users_can_open() -> None:
+    there = "https://example.org/kvroom/"
+    answer = TOOLS["levers"].call(SMALL, there)
+    pages = [answer["page"], *(row["page"] for row in answer["levers"])]
+    assert all(page.startswith(f"{there}#s=1.") for page in pages)
+    none = TOOLS["levers"].call(SMALL, "")
+    assert [none["page"], *(row["page"] for row in none["levers"])] == [""] * len(pages)
+    assert "Page:" not in text_of(none)
+
+
 def test_further_figures_are_given_where_they_are_asked_for() -> None:
     answer = TOOLS["plan"].call({**SMALL, "figures": ["kv.bytes_per_token"]})
     assert answer["figures"] == {"kv.bytes_per_token": 131_072}

@@ -293,3 +293,69 @@ def test_other_tools_read_it(tmp_path: Path) -> None:
     suite = ET.fromstring(FORMS["junit"](found))
     assert suite.attrib == {"name": "kvroom check", "tests": "3", "failures": "1", "errors": "1"}
     assert len(suite.findall("testcase")) == 3
+
+
+def _row(tmp_path: Path, name: str, text: str, **keys: object) -> Checked:
+    file = tmp_path / name
+    file.write_text(text)
+    (row,) = api.check(str(file), **{"gpu": "H100-SXM", **keys}).deployments  # type: ignore[arg-type]
+    return row
+
+
+def test_a_layout_that_cannot_be_is_a_finding(tmp_path: Path) -> None:
+    command = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 3\n"
+    row = _row(tmp_path, "a.sh", command)
+    assert (row.status, row.is_finding) == ("would_not_start", True)
+    assert row.reason == "tp: 3 does not divide 32 attention heads"
+    assert api.check(str(tmp_path / "a.sh"), gpu="H100-SXM").exit_status == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says", "fix"),
+    [
+        ("a:\n  command: [--model, b\n  ports:\n", 3, "expected ',' or ']'", "Give plain YAML"),
+        ("a: 1\nmetadata: {name: {{ .Release.Name }}}\n", 2, "is a Helm template", "helm template"),
+        ("a:\n  - b\n{{- if .Values.len }}\n  - c\n", 3, "is a Helm template", "helm template"),
+        (
+            'a: {image: "vllm/vllm-openai", args: ["--model", "{{ .Values.model }}"]}\n',
+            1, "is not set by the command", "helm template",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_told_where(
+    tmp_path: Path, text: str, line: int, says: str, fix: str
+) -> None:
+    row = _row(tmp_path, "a.yaml", text)
+    assert (row.status, row.line) == ("unreadable", line)
+    assert says in row.reason
+    assert "--from-command" not in row.reason
+    assert fix in row.fix
+
+
+def test_a_name_without_a_file_is_told_as_it_is(tmp_path: Path) -> None:
+    (none,) = api.check(str(tmp_path / "none.yaml")).deployments
+    (empty,) = api.check(str(tmp_path)).deployments
+    assert (none.reason, empty.reason) == ("does not exist", "is a folder without files")
+    (tmp_path / "a.yaml").write_text("")
+    (folder,) = api.check(str(tmp_path)).deployments
+    assert folder.reason == "is a folder"
+    assert "a.yaml" in folder.fix
+
+
+def test_a_variable_that_lacks_a_value_is_listed_once(tmp_path: Path) -> None:
+    flags = "--max-model-len $LEN --max-num-batched-tokens $LEN"
+    row = _row(tmp_path, "a.sh", f"vllm serve Qwen/Qwen3-8B {flags}\n")
+    assert "'$LEN' is not set" in row.reason
+    assert row.fix.count("LEN") == 1
+
+
+@pytest.mark.parametrize("gpu", ["RTX-4080", "RTX-5090"])
+@pytest.mark.parametrize("model", ["microsoft/phi-4", "mistralai/Mistral-7B-Instruct-v0.3"])
+def test_a_fix_leaves_a_length_that_can_be_used(tmp_path: Path, model: str, gpu: str) -> None:
+    command = f"vllm serve {model}"
+    row = _row(tmp_path, "a.sh", command, gpu=gpu)
+    if row.flags is None:
+        assert not row.is_finding or "would hold" in row.fix
+        return
+    assert row.flags.get("--max-model-len", 4096) >= 4096
+    assert not _row(tmp_path, "b.sh", f"{command} {row.fix}", gpu=gpu).is_finding

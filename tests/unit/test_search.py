@@ -13,16 +13,16 @@ from dataclasses import replace
 import pytest
 
 import kvroom
+from kvroom.distributed.journal import Journal
+from kvroom.distributed.workers import run_all
 from kvroom.errors import KvroomError
 from kvroom.hardware import all_devices
 from kvroom.optimize.search.answers import why_not_first
 from kvroom.optimize.search.closed_form import Question, closed, closed_split
 from kvroom.optimize.search.demand import demand_of, objectives
 from kvroom.optimize.search.hunt import Hunt
-from kvroom.optimize.search.journal import Journal
 from kvroom.optimize.search.search import search
 from kvroom.optimize.search.space import Space, candidates
-from kvroom.optimize.search.workers import run_all
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import simulate
 from kvroom.scenario.scenario import Scenario
@@ -305,7 +305,7 @@ def test_a_line_that_a_kill_cut_off_is_dropped(tmp_path):
 def test_a_journal_of_another_search_is_refused(tmp_path):
     path = tmp_path / "journal"
     Journal(str(path), {"q": 1}).__exit__(None, None, None)
-    with pytest.raises(KvroomError, match="another search"):
+    with pytest.raises(KvroomError, match="another question"):
         Journal(str(path), {"q": 2})
     path.write_text("something else\n")
     with pytest.raises(KvroomError, match="no journal"):
@@ -350,7 +350,7 @@ def test_units_of_workers_that_died_are_given_out_again():
     assert run_all("double", twice, units, Journal(None, {}), pool=Dying) == [0, 2, 4]
     with pytest.raises(KvroomError) as told:
         run_all("double", twice, [{"n": n} for n in range(9)], Journal(None, {}), pool=Dying)
-    assert told.value.field == "--jobs"
+    assert told.value.field == "--cluster"
 
 
 @pytest.mark.slow

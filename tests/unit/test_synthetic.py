@@ -173,7 +173,7 @@ def test_a_scenario_s_plain_workload_is_one_too():
         ("arrivals=poisson,input=1,output=1", "workload.arrivals", "poisson:2/s"),
         ("arrivals=poison:2/s,input=1,output=1", "workload.arrivals", "Did you mean poisson"),
         ("arrivals=poisson:-2/s,input=1,output=1", "workload.arrivals", "from 1e-06"),
-        ("arrivals=poisson:2/day,input=1,output=1", "workload.arrivals", "7200/h"),
+        ("arrivals=poisson:2/week,input=1,output=1", "workload.arrivals", "7200/h"),
         ("arrivals=gamma:2/s:cvv=3,input=1,output=1", "workload.arrivals", "Did you mean cv"),
         ("arrivals=once:3,input=1,output=1", "workload.arrivals", "once"),
         ("arrivals=closed:0,input=1,output=1", "workload.arrivals", "from 1 to"),

@@ -29,7 +29,12 @@ def test_it_fits_and_gives_no_reason():
         ({"concurrency": 5000, "engine_args": {"max_num_seqs": 5000}}, "full", "kv_memory"),
         ({"concurrency": 20, "engine_args": {"max_num_seqs": 10}}, "full", "max_num_seqs"),
         ({"tp": 1}, "would_not_start", "weights"),
-        ({"tp": 2, "context_tokens": "128K"}, "would_not_start", "kv_memory"),
+        (
+            {"model": "llama-3.1-70b", "tp": 2, "context_tokens": "128K"},
+            "would_not_start",
+            "kv_memory",
+        ),
+        ({"context_tokens": "16K"}, "would_not_start", "context_limit"),
     ],
 )
 def test_a_status_has_its_reason(keys, status, rule):
@@ -50,7 +55,7 @@ def test_told_lengths_are_those_of_verdict_step_and_price():
     whole, told = (plan(asked(concurrency=users, workload=w, **many)) for w in (None, LENGTHS))
     assert not whole.verdict.fits
     assert told.verdict.fits
-    words = f" at once of {users:,} asked: requests of 1,500 tokens in and 300 out"
+    words = f" at once, where {users:,} are asked for: requests of 1,500 tokens in and 300 out"
     assert words in told.verdict.sentence
     assert told.step.batch == users
     assert told.step.request_tokens == pytest.approx(1650, rel=0.02)

@@ -6,6 +6,7 @@ Scenario has no key for are its ``engine_args``. The methods are what an engine 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -23,7 +24,7 @@ Texts = Mapping[str, str]
 """Variables by name, or files' contents."""
 _SWITCH = re.compile(r"(enable|disable|no|skip|use|trust|enforce|return|allow|show|keep|ignore)_")
 """How the names of switches begin, by and large."""
-_OPEN = re.compile(r"\$(?:\{\w|\w|\()")
+_OPEN = re.compile(r"\$(?:\{\w|\w|\()|\{\{-?\s*[.$(]")
 VALUED = frozenset(
     (
         "quantization",
@@ -204,6 +205,8 @@ class CommandLine:
     """Flags that name a file of options."""
     switch_values: bool = False
     """Switches are written with true or false."""
+    list_joiner: str = ""
+    """What stands between the items of a list that is one word; empty: such a list is JSON."""
     default_tp: bool = True
     """It has tensor-parallel ranks, one where none are said."""
     chart: Chart | None = None
@@ -224,6 +227,24 @@ class CommandLine:
     def typed(self, name: str) -> str:
         """``--the-flag`` as it is typed."""
         return "--" + name.replace("_", self.joiner)
+
+    def listed(self, name: str, value: Any) -> Any:
+        """The value of a flag, a list in its one spelling: of items where each is a word of its own, else
+        what ``list_joiner`` makes of it."""
+        if name in self.names.lists and value is not None and not isinstance(value, bool):
+            return items_of(value)
+        if self.list_joiner and isinstance(value, list | tuple):
+            return value_of(self.list_joiner.join(map(str, value)))
+        return value
+
+    def flag_words(self, name: str, value: Any) -> tuple[str, ...]:
+        """A flag as it is typed, and its value: nothing for a switch, a word an item for a list."""
+        if isinstance(value, bool) and not self.switch_values:
+            return (self.typed(name if value else f"no_{name}"),)
+        value = self.listed(name, value)
+        if name in self.names.lists and isinstance(value, list):
+            return self.typed(name), *(map(_word, value) if value else ("[]",))
+        return self.typed(name), _word(value)
 
     def is_switch(self, name: str) -> bool:
         """Whether a flag of that name takes no value."""
@@ -323,6 +344,24 @@ class CommandLine:
     def notes(self, scenario: Scenario, model: ModelSpec) -> tuple[str, ...]:
         """What to know before starting it."""
         return ()
+
+
+def items_of(value: Any) -> list[Any]:
+    """The items of a flag that takes a list of words: of a list, of JSON of one, or the words of a text."""
+    if isinstance(value, str):
+        stated = value_of(value)
+        if stated == value and "{" not in value:
+            return [value_of(part) for part in re.split(r"[,\s]+", value.strip()) if part]
+        value = stated
+    items = value if isinstance(value, list | tuple) else [value]
+    return [value_of(item) if isinstance(item, str) else item for item in items]
+
+
+def _word(value: Any) -> str:
+    """A value as one word."""
+    if isinstance(value, bool | dict | list | tuple):
+        return json.dumps(value, separators=(",", ":"))
+    return str(value) if isinstance(value, str | int) else repr(value)
 
 
 def visible_cards(env: Texts) -> tuple[str, int] | None:

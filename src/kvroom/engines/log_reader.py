@@ -6,7 +6,7 @@ without asking whose it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -37,11 +37,13 @@ class PrintedStart(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """What would let an engine start that refused: in words, and the engine's flags for it."""
+    """What would let an engine start that refused: in words, the engine's flags for it, and keys of the
+    Scenario."""
 
     refusal: str
     text: str
     args: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +52,8 @@ class LogReader:
 
     ``buffers``: the cache follows from the context, and is printed as buffers. ``cache_flag`` sets its
     bytes; ``scales``: without such a flag its tokens follow from the bytes printed. ``whole_share``: its
-    share is one of the card's whole memory.
+    share is one of the card's whole memory. ``ways_out``: flags with values worth trying where a stage of
+    its start had no room, by the stage; ``length_flags`` those that say how long requests are.
     """
 
     engine: str
@@ -60,6 +63,8 @@ class LogReader:
     cache_flag: str = ""
     scales: bool = False
     whole_share: bool = False
+    ways_out: Mapping[str, Sequence[tuple[str, Sequence[Any]]]] = field(default_factory=dict)
+    length_flags: tuple[str, ...] = ()
 
     def figures(self, record: Record) -> Figures:
         """The figures under their common names."""

@@ -14,6 +14,7 @@ from dataclasses import field
 from functools import cached_property
 from typing import Any
 
+from kvroom.engines.shortage import Shortage
 from kvroom.records import dataclass
 from kvroom.units import GIB, KIB, MIB, TIB
 
@@ -84,6 +85,8 @@ class Shape:
     needle: str
     text: str = ""
     opens: bool = False
+    common: bool = False
+    """Any engine may print such a line: it does not tell whose log it is."""
     read: Callable[[Record, re.Match[str]], None] | None = None
     """What to do with a match, where its groups are not simply figures."""
 
@@ -126,7 +129,18 @@ class Record:
     refusals: list[str] = field(default_factory=list)
     ranks: dict[str, int] = field(default_factory=dict)
     """The highest number of each kind of rank (TP, PP, DP) among the lines' prefixes."""
+    shortages: list[Shortage] = field(default_factory=list)
+    """Allocations for which a GPU had no room."""
     lines: int = 0
+
+    @property
+    def shortage(self) -> Shortage | None:
+        """The one that missed most."""
+        return max(
+            self.shortages,
+            key=lambda failed: (failed.short_bytes, failed.tried_bytes or 0),
+            default=None,
+        )
 
     def add(self, name: str, value: Any) -> None:
         """One printed figure."""
@@ -164,7 +178,7 @@ class Record:
 
 def take(record: Record, match: re.Match[str], of: Shape) -> None:
     """Read what a line's match says into ``record``."""
-    record.lines += 1
+    record.lines += not of.common
     for kind, rank in _RANK.findall(match.string[:120]):
         record.ranks[kind] = max(record.ranks.get(kind, 0), int(rank[:4]))
     if of.read is not None:

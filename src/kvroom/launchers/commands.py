@@ -24,6 +24,7 @@ from kvroom.launchers.manifests import is_manifest, manifest_launches
 from kvroom.launchers.nearby import MAX_CHARACTERS, NOWHERE, Nearby
 from kvroom.launchers.starts import Start, interpolated, script_starts, words_starts
 from kvroom.launchers.unit_files import kind_of, unit_launches
+from kvroom.launchers.yaml_documents import TEMPLATE_FIX, is_template
 from kvroom.records import dataclass
 
 _COMPOSE = re.compile(r"^services:\s*$", re.MULTILINE)
@@ -50,6 +51,8 @@ class Command:
             raise KvroomError("model", self.unset_model, "is not in the catalogue", fix)
         if self.unset_model:
             why = "is not set by the command"
+            if is_template(self.unset_model):
+                raise KvroomError("model", self.unset_model, why, TEMPLATE_FIX)
             fix = f"{fix[:-1]}, or put the variable in front: NAME=value."
             raise KvroomError("model", self.unset_model, why, fix)
         raise KvroomError("model", None, "is not named by the command", fix)

@@ -21,7 +21,7 @@ from kvroom.engines.flags import value_of
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.launchers.shell.expand import names_in
-from kvroom.launchers.yaml_documents import yaml_documents
+from kvroom.launchers.yaml_documents import TEMPLATE_FIX, is_template, yaml_documents
 from kvroom.models.load import load
 from kvroom.models.spec import ModelSpec
 
@@ -78,6 +78,8 @@ class FlagReader:
                         word, None, "wants a value", f"Write {word} VALUE, or leave it out."
                     )
                 value = " ".join(taken) if taken else "true"
+                if len(taken) > 1:  # a list: each word is an item, whatever stands in it
+                    value = json.dumps([value_of(item) for item in taken])
             self._flag(name, inner.replace("-", "_") if dot else "", value, bare=word)
         unset = self._model(positional)
         if self.unset:
@@ -139,7 +141,7 @@ class FlagReader:
                 if isinstance(config, dict):
                     config[inner] = stated
             else:
-                self.args[name] = stated
+                self.args[name] = command.listed(name, stated)
         else:
             self.warnings.append(
                 f"{bare.partition('=')[0]} is no flag of {command.label} that kvroom knows: left out"
@@ -240,10 +242,13 @@ def _method(command: CommandLine, bare: str, word: str) -> str:
 def _not_set(unset: list[tuple[str, str]]) -> KvroomError:
     """That values of flags are variables without one: all of them at once."""
     flags = ", ".join(flag for flag, _ in unset)
-    values = ", ".join(value for _, value in unset)
+    values = ", ".join(dict.fromkeys(value for _, value in unset))
     names = dict.fromkeys(name for _, value in unset for name in names_in(value))
     fix = "Put the value in, or VARIABLE=value in front of the command."
     if names:
         fix = f"Say {' '.join(f'--set {name}=…' for name in names)}, or put the value in."
-    why = "is not set by the command" if len(unset) == 1 else "are not set by the command"
+    elif is_template(values):
+        fix = TEMPLATE_FIX
+    one = len({value for _, value in unset}) == 1
+    why = "is not set by the command" if one else "are not set by the command"
     return KvroomError(flags, values, why, fix)

@@ -26,11 +26,11 @@ def values(start: Launch, weight_bytes: int) -> str:
         raise no_chart(start.command.engine)
     config: dict[str, Any] = {}
     extra: list[str] = []
-    for name, text in start.flags:
-        if name in chart.keys and text is not None and text != "-1":
-            config[chart.keys[name]] = _scalar(text)
+    for name, *words in start.flags:
+        if name in chart.keys and words and words != ["-1"]:
+            config[chart.keys[name]] = _scalar(words[0])
         else:
-            extra += [name] if text is None else [name, text]
+            extra += [name, *words]
     config[chart.extra] = extra
     model = start.program[-1]
     spec = {

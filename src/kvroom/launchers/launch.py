@@ -35,7 +35,7 @@ WIDTHS = {"bf16": "bfloat16", "fp16": "float16"}
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How to start an engine: ``program`` and its ``flags`` (typed names with values, None for a switch).
+    """How to start an engine: ``program`` and its ``flags`` (each its words: the name, then its values).
 
     ``env`` are variables set in front, ``machines`` on how many its ranks stand, ``files`` texts to write
     first, ``after`` commands to give once it runs, ``scenario`` what is started, ``rest`` its keys that the
@@ -44,7 +44,7 @@ class Launch:
 
     command: CommandLine
     program: tuple[str, ...]
-    flags: tuple[tuple[str, str | None], ...]
+    flags: tuple[tuple[str, ...], ...]
     scenario: Scenario
     rest: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
@@ -58,9 +58,12 @@ class Launch:
         """The command word by word."""
         words = ["env", *(f"{key}={value}" for key, value in self.env.items())] if self.env else []
         words += self.program
-        for name, value in self.flags:
-            words += [name] if value is None else [name, value]
-        return words
+        return [*words, *self.flag_words]
+
+    @property
+    def flag_words(self) -> list[str]:
+        """The flags word by word."""
+        return [word for flag in self.flags for word in flag]
 
 
 def launch(workings: Workings) -> Launch:
@@ -111,21 +114,14 @@ def launch(workings: Workings) -> Launch:
     return Launch(
         command=command,
         program=program,
-        flags=tuple(_typed(command, key, value) for key, value in flags.items()),
+        flags=tuple(command.flag_words(key, value) for key, value in flags.items()),
         scenario=scenario,
         rest=_plain(rest),
-        env=_longer(workings, command) | _variables(scenario, command) | tier_variables,
+        env=_variables(scenario, command) | tier_variables,
         machines=machines_of(scenario, command),
         files=files,
         notes=_notes(workings, scenario, command),
     )
-
-
-def _longer(workings: Workings, command: CommandLine) -> dict[str, str]:
-    """The variable that lets requests be longer than the model states, where they are."""
-    limit = workings.deployment.model.max_context_tokens
-    beyond = limit is not None and workings.deployment.context_tokens > limit
-    return {command.longer_variable: "1"} if command.longer_variable and beyond else {}
 
 
 def machines_of(scenario: Scenario, command: CommandLine) -> int:
@@ -185,6 +181,8 @@ def stated(workings: Workings) -> Scenario:
     drafting, args = from_flags(engine.draft_flags, args, scenario.model, load)
     if drafting is not None:
         scenario = replace(scenario, speculation=drafting)
+    if engine.command is not None:
+        args = {name: engine.command.listed(plain_name(name), args[name]) for name in args}
     scenario = replace(scenario, engine_args=args)
     return (
         scenario
@@ -253,15 +251,6 @@ def model_word(model: str | dict[str, Any]) -> str:
     )  # as it was asked for
 
 
-def _typed(line: CommandLine, name: str, value: Any) -> tuple[str, str | None]:
-    """A flag as it is typed, and its value; None for a switch."""
-    if isinstance(value, bool) and not line.switch_values:
-        return line.typed(name if value else f"no_{name}"), None
-    if isinstance(value, bool | dict | list | tuple):
-        return line.typed(name), json.dumps(value, separators=(",", ":"))
-    return line.typed(name), str(value) if isinstance(value, str | int) else repr(value)
-
-
 def _times(scenario: Scenario, command: CommandLine) -> int:
     """How many of the commands make the deployment: data-parallel ranks where no flag starts them."""
     return scenario.replicas * (1 if "dp" in command.keys else scenario.dp)
@@ -271,11 +260,10 @@ def _notes(workings: Workings, scenario: Scenario, command: CommandLine) -> tupl
     notes = []
     if not workings.plan.verdict.fits:
         notes.append(workings.plan.verdict.sentence)
-    for name in _longer(workings, command):
-        limit = workings.deployment.model.max_context_tokens or 0
+    limit = workings.deployment.model.max_context_tokens
+    if limit is not None and workings.deployment.context_tokens > limit:
         notes.append(
-            f"the model states a limit of {limit:,} tokens: {scenario.engine} refuses a longer one unless "
-            f"{name}=1, and answers beyond it may be nonsense"
+            f"the model states a limit of {limit:,} tokens: answers beyond it may be nonsense"
         )
     model = workings.deployment.model
     if scenario.weight_dtype not in (None, "bf16", "fp16") and not command.narrows(scenario, model):
@@ -322,8 +310,7 @@ def shell(start: Launch) -> str:
         lines += [f"cat > {shlex.quote(name)} <<'EOF'", text.rstrip("\n"), "EOF"]
     parts = [f"{name}={shlex.quote(value)}" for name, value in start.env.items()]
     parts.append(shlex.join(start.program) + (" &" if start.after else ""))
-    for name, value in start.flags:
-        parts.append(name if value is None else f"{name} {shlex.quote(value)}")
+    parts += [" ".join((name, *map(shlex.quote, values))) for name, *values in start.flags]
     if start.machines > 1:
         parts += machine_words(start, "${HEAD:?}", "${RANK:-0}")
     lines.append(" \\\n  ".join(parts))

@@ -67,10 +67,7 @@ def _words(start: Launch) -> tuple[list[str], list[str]]:
     if start.files or start.after:
         code = [line for line in shell(start).splitlines() if not line.startswith("#")]
         return ["/bin/sh", "-c"], ["\n".join(code)]
-    arguments: list[str] = []
-    for flag, value in start.flags:
-        arguments += [flag] if value is None else [flag, value]
-    return list(start.program), arguments
+    return list(start.program), start.flag_words
 
 
 def _resource(start: Launch) -> str:
@@ -199,13 +196,13 @@ def _parallel_flags(start: Launch, form: str) -> tuple[str, dict[str, int], bool
     sizes: dict[str, int] = {}
     arguments: list[str] = []
     experts = False
-    for flag, value in start.flags:
-        if flag in _PARALLEL and value is not None:
-            sizes[_PARALLEL[flag]] = int(value)
+    for flag, *values in start.flags:
+        if flag in _PARALLEL and values:
+            sizes[_PARALLEL[flag]] = int(values[0])
         elif flag == "--enable-expert-parallel":
             experts = True
         else:
-            arguments += [flag] if value is None else [flag, value]
+            arguments += [flag, *values]
     return start.program[-1], sizes, experts, arguments
 
 
@@ -299,8 +296,7 @@ def _dynamo(start: Launch) -> dict[str, Any]:
         raise KvroomError("--format", "dynamo", why, "Use --format kubernetes.")
     image = f"nvcr.io/nvidia/ai-dynamo/{start.command.engine}-runtime:latest"
     arguments = [] if start.command.model_flag else ["--model", start.program[-1]]
-    for flag, value in start.flags:
-        arguments += [flag] if value is None else [flag, value]
+    arguments += start.flag_words
     container = {"image": image, "command": ["python3", "-m", module], "args": arguments}
     worker = {
         "componentType": "worker",
@@ -327,12 +323,14 @@ def _dynamo(start: Launch) -> dict[str, Any]:
 def _ray(start: Launch) -> dict[str, Any]:
     _parallel_flags(start, "ray-serve")
     options: dict[str, Any] = {}
-    for flag, value in start.flags:
+    for flag, *values in start.flags:
         name = flag.removeprefix("--").replace("-", "_")
-        if value is None:
+        if name in start.command.names.lists:
+            options[name] = [_scalar(value) for value in values]
+        elif not values:
             options[name.removeprefix("no_")] = not name.startswith("no_")
         else:
-            options[name] = _scalar(value)
+            options[name] = _scalar(values[0])
     loading = {"model_id": _name(start), "model_source": start.program[-1]}
     scaling = {"min_replicas": start.scenario.replicas, "max_replicas": start.scenario.replicas}
     config: dict[str, Any] = {

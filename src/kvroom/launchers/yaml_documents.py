@@ -29,6 +29,26 @@ _PLAIN = (
 """Plain words that are no text: the core schema of YAML 1.2, and the merge key."""
 
 
+_TEMPLATE = re.compile(
+    r"\{\{-?\s*(?:[.$(]|if\b|end\b|range\b|with\b|else\b|include\b|toYaml\b|template\b)"
+)
+"""What a Helm chart's template holds, and YAML does not."""
+TEMPLATE_FIX = "Render the chart first: helm template CHART > rendered.yaml, and give that."
+
+
+class TextUnread(KvroomError):
+    """A text that cannot be read; ``line`` is where."""
+
+    def __init__(self, field: str, value: Any, message: str, fix: str, line: int = 1) -> None:
+        super().__init__(field, value, message, fix)
+        self.line = line
+
+
+def is_template(text: str) -> bool:
+    """Whether ``text`` holds what only Helm could put in."""
+    return _TEMPLATE.search(text) is not None
+
+
 class Lined(dict[Any, Any]):
     """A mapping that knows the ``line`` that it stands on."""
 
@@ -50,9 +70,12 @@ def yaml_documents(text: str, field: str = "--from-command", fix: str = FIX) -> 
         mark = error.problem_mark or error.context_mark
         at = mark.line if mark else 0
         lines = text.splitlines()
-        line = lines[at].strip() if at < len(lines) else ""
         why = f"cannot be read: {error.problem or error.context}"
-        raise KvroomError(field, f"line {at + 1}: {line}", why, fix) from None
+        templates = [at for at, line in enumerate(lines) if is_template(line.partition(" #")[0])]
+        if templates:
+            at, why, fix = templates[0], "is a Helm template, and no YAML yet", TEMPLATE_FIX
+        line = lines[at].strip() if at < len(lines) else ""
+        raise TextUnread(field, f"line {at + 1}: {line}", why, fix, at + 1) from None
     except KvroomError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -23,6 +23,7 @@ from kvroom.launchers.manifests import is_manifest
 from kvroom.launchers.nearby import MAX_CHARACTERS, NOWHERE, Nearby
 from kvroom.launchers.starts import Start, script_end
 from kvroom.launchers.unit_files import kind_of
+from kvroom.launchers.yaml_documents import TextUnread
 from kvroom.models.load import load
 from kvroom.observe.check_remedy import remedy
 from kvroom.planner.plan import Workings, work
@@ -167,6 +168,8 @@ class Expectations:
     objectives: tuple[Objective, ...] = ()
 
 
+LAYOUT = ("tp", "pp", "dp", "ep", "dcp")
+"""What an engine refuses where it cannot be: of a file that could be read this is a finding."""
 GPUS_SOURCE = "the file's own count of GPUs"
 
 
@@ -198,8 +201,7 @@ class Checker:
         """Every deployment of the file of that path (``-``: standard input)."""
         text = self.text_of(name)
         if text is None:
-            error = KvroomError(name, None, "cannot be read", "Check its name and rights.")
-            return [_unreadable(name, 1, error)]
+            return [_unreadable(name, 1, _no_text(name))]
         cards = self.keys.get("gpu_count")
         nearby = Nearby("" if name == "-" else name, cards if isinstance(cards, int) else None)
         return self.file(name, text, skip_others=skip_others, nearby=nearby)
@@ -222,8 +224,8 @@ class Checker:
         try:
             starts = list(starts_of(text, self.settings, nearby))
             rest = stated_rest(text)
-        except KvroomError as one_error:
-            return [_unreadable(name, 1, one_error)]
+        except KvroomError as error:
+            return [_unreadable(name, error.line if isinstance(error, TextUnread) else 1, error)]
         together = [start for start in starts if start.command.several_starts]
         stated = "model" in self.keys
         found: list[Checked] = []
@@ -263,7 +265,11 @@ class Checker:
             scenario, cards = self.scenario(start, command)
             return self.judged(name, start, command, scenario, cards)
         except KvroomError as error:
-            return _unreadable(name, start.line, error, start.command.engine)
+            unread = _unreadable(name, start.line, error, start.command.engine)
+            if error.field not in LAYOUT:
+                return unread
+            sentence = f"Does not start: {unread.reasons[0].message}."
+            return replace(unread, status="would_not_start", sentence=sentence)
 
     def scenario(self, start: Start, command: Command) -> tuple[Scenario, int | None]:
         """(the question that a start asks, the cards that it is given, None where nobody says)."""
@@ -319,22 +325,7 @@ class Checker:
             status, sentence = "would_not_start", f"Does not start: {message}."
         elif cards is not None and needed < cards and start.command.default_tp:
             warnings = (*warnings, f"{cards - needed} of the {cards} GPUs given are not used")
-        limit = beyond(start, workings)
         flags = None if verdict.starts else remedy(scenario, workings, start.command)
-        if limit is not None and verdict.starts:
-            asked = workings.deployment.context_tokens
-            flag, allowed = _flag(start, "context_tokens"), start.command.longer_variable
-            message = (
-                f"{start.command.label} refuses {asked:,} tokens, as the model states {limit:,}"
-            )
-            fix = f"{flag} {limit}, or {allowed}=1 where answers beyond it will do"
-            source = f"{start.command.label}'s check of its longest request"
-            reasons = (
-                Reason(rule="context_limit", message=message, fix=fix, source=source),
-                *reasons,
-            )
-            status, sentence = "would_not_start", f"Does not start: {message}."
-            flags = {start.command.keys["context_tokens"][0]: limit}
         starts = status not in ("would_not_start", "unsupported")
         return Checked(
             file=name,
@@ -389,24 +380,6 @@ def _once(found: list[Checked]) -> list[Checked]:
     return kept
 
 
-def beyond(start: Start, workings: Workings) -> int | None:
-    """The model's own limit of tokens, where the file asks for more and the engine refuses that."""
-    limit, names = (
-        workings.deployment.model.max_context_tokens,
-        start.command.keys.get("context_tokens"),
-    )
-    allowed = start.command.longer_variable
-    if (
-        limit is None
-        or not names
-        or not allowed
-        or start.environment.get(allowed, "0") not in ("0", "false", "")
-    ):
-        return None
-    stated = any(start.value_of(name) for name in names)
-    return limit if stated and workings.deployment.context_tokens > limit else None
-
-
 def _flag(start: Start, key: str) -> str:
     names = start.command.keys.get(key)
     return start.command.typed(names[0]) if names else key
@@ -420,8 +393,24 @@ def _loads(model: Any) -> bool:
     return True
 
 
+def _no_text(name: str) -> KvroomError:
+    """Why the file of that path has no text to read."""
+    path = Path(name)
+    if path.is_dir():
+        inside = sorted(child.name for child in path.iterdir() if child.is_file())
+        fix = "Name the files to check in it." if inside else "Name the files to check."
+        if inside:
+            fix = f"Name the files to check in it, such as {path / inside[0]}."
+        why = "is a folder" if inside else "is a folder without files"
+        return KvroomError(name, None, why, fix)
+    if not path.exists():
+        return KvroomError(name, None, "does not exist", "Check its name.")
+    return KvroomError(name, None, "cannot be read as text", "Check its rights.")
+
+
 def _unreadable(name: str, line: int, error: KvroomError, engine: str | None = None) -> Checked:
     message = str(error).removesuffix(f" {error.fix}").rstrip(".")
+    message = message.removeprefix("--from-command: ").removeprefix(f"{name}: ")
     reason = Reason(rule=error.field, message=message, fix=error.fix, source="")
     return Checked(
         file=name, line=line, engine=engine, model=None, status="unreadable",

@@ -15,12 +15,14 @@ from kvroom.answer.shown import Shown
 from kvroom.engines.drafting import from_flags
 from kvroom.engines.log_reader import Remedy
 from kvroom.engines.registry import engine_of, log_reader
+from kvroom.engines.shortage import Shortage
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.reader import resolve
 from kvroom.launchers.launch import launch, shell
 from kvroom.models.load import load, read_name
 from kvroom.models.spec import ModelSpec
+from kvroom.observe import way_out
 from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.observe.reasons import Facts, reason_for
 from kvroom.observe.way import Way, way
@@ -58,6 +60,10 @@ class AccountLine:
     flag: str
 
 
+PRINTED_SHARE = 0.0005
+"""A smaller difference is told by its figures alone."""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Reconciliation(Shown):
     """A log held against the prediction.
@@ -82,6 +88,8 @@ class Reconciliation(Shown):
     notes: tuple[str, ...]
     remedies: tuple[Remedy, ...] = ()
     """What would let the engine start, for refusals that are known."""
+    shortage: Shortage | None = None
+    """The allocation for which the GPU had no room, where the engine ran out of memory."""
     way: Way | None = None
     """From the requests that were expected to the printed ones, where ``expect`` was given."""
     command: str = ""
@@ -90,6 +98,8 @@ class Reconciliation(Shown):
     @property
     def sentence(self) -> str:
         """What the engine printed beside what was predicted, in a sentence."""
+        if self.shortage is not None:
+            return f"It {way_out.sentence(self.shortage)}."
         if self.refusals:
             return f"It refused to start: {self.refusals[0].rstrip('.')}."
         if self.missing:
@@ -98,13 +108,14 @@ class Reconciliation(Shown):
             printed, predicted = self.printed.get(name), self.predicted.get(name)
             if printed and predicted:
                 off = predicted / printed - 1
-                beside = "as predicted" if not off else f"{predicted:,} predicted ({off:+.1%})"
+                share = f" ({off:+.1%})" if abs(off) >= PRINTED_SHARE else ""
+                beside = f"{predicted:,} predicted{share}" if off else "as predicted"
                 return f"{self.engine} printed {printed:,} {words}, {beside}."
         return f"{self.engine} printed no size of its cache."
 
     def summary(self) -> str:
         """What the engine printed beside what was predicted."""
-        return self.sentence if self.way is None else f"{self.way.line} {self.sentence}"
+        return self.sentence if self.way is None else f"{self.sentence} {self.way.line}."
 
     def rows(self) -> list[dict[str, Any]]:
         """A flat row an account: predicted, printed, the difference, why, and which flag changes it."""
@@ -157,7 +168,7 @@ def reconcile(
     with_bytes, more = _given_bytes(
         log, asked, workings, "gpu" in asks, paths=paths, planned=planned
     )
-    cures = _remedies(log)
+    cures = _remedies(log, workings)
     told = way(expect, log, workings) if expect is not None and workings else None
     if workings:
         notes += other_card(log, workings)
@@ -181,17 +192,23 @@ def reconcile(
             *(workings.plan.warnings if workings else ()),
         ),
         remedies=cures,
+        shortage=log.shortage,
         way=told,
         command=_command(workings, cures, told, expect),
     )
 
 
-def _remedies(log: StartupLog) -> tuple[Remedy, ...]:
-    """What would do, for refusals of which that is known."""
+def _remedies(log: StartupLog, workings: Workings | None) -> tuple[Remedy, ...]:
+    """What would do, for refusals of which that is known, and for an allocation without room."""
     if log.engine is None:
         return ()
     reader = log_reader(log.engine)
-    made = (reader.remedy(text, log.printed) for text in log.refusals)
+    made = [reader.remedy(text, log.printed) for text in log.refusals]
+    for index, cure in enumerate(made):
+        if cure is not None and not cure.args:
+            made[index] = way_out.more_cache(cure.refusal, log.printed, workings) or cure
+    if log.shortage is not None:
+        made.insert(0, way_out.way_out(log.shortage, log.engine, workings))
     return tuple(remedy for remedy in made if remedy is not None)
 
 
@@ -237,25 +254,21 @@ def _command(
     workings: Workings | None, cures: tuple[Remedy, ...], told: Way | None, expect: float | None
 ) -> str:
     """The engine's command with what would do in it; "" where there is nothing to do or no command."""
-    if workings is None or not (cures or told):
+    moves = any(cure.args or cure.keys for cure in cures)
+    if workings is None or not (moves or told):
         return ""
     args: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for cure in cures:
         args |= cure.args
+        keys |= cure.keys
     if told is not None and not args:
         args = told.args(workings, expect)
     scenario = workings.plan.scenario
     length = args.pop("max_model_len", scenario.context_tokens)
     try:
         for _ in range(2):
-            asked = scenario.differences() | {
-                "context_tokens": length,
-                "engine_args": {
-                    key: value
-                    for key, value in {**scenario.engine_args, **args}.items()
-                    if value is not None
-                },
-            }
+            asked = way_out.asked_with(scenario, args, {"context_tokens": length, **keys})
             made = work(Scenario.from_dict(asked))
             if not (refused := made.answer.refusals):
                 break
@@ -304,9 +317,11 @@ def complete(
         else:
             asked["gpu"] = card
     spec = None
+    tagged: dict[str, Any] = {}
     if "model" not in asked:
         missing.insert(0, "model")
     else:
+        tagged = _of_library(asked, notes)
         spec = _known(asked, given, notes, paths=paths)
         if spec is None:
             missing.insert(0, "model")
@@ -322,7 +337,21 @@ def complete(
         if stored:
             asked["weight_dtype"] = stored
             notes.append(f"quantization={word} is taken as {stored} weights (--weight-dtype)")
+    if "weight_dtype" in tagged:
+        asked.setdefault("weight_dtype", tagged["weight_dtype"])
     return asked, notes, missing
+
+
+def _of_library(asked: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """What the engine's own name for a model says beside the model, which is put in its place: the file
+    behind a tag of a library."""
+    command = engine_of(asked["engine"]).command
+    if command is None or not isinstance(asked["model"], str):
+        return {}
+    keys, said = command.model_keys(asked["model"], asked)
+    notes += said
+    asked["model"] = keys.pop("model", asked["model"])
+    return keys
 
 
 def _width_open(spec: ModelSpec, model: object) -> bool:

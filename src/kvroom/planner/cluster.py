@@ -27,8 +27,10 @@ from kvroom.planner.pools import (
     pools_of,
     within,
 )
+from kvroom.planner.scaling import scaling_rule
 from kvroom.records import dataclass
-from kvroom.scenario.cluster import ROUTING_POLICIES, ColdStart, Disaggregation, Routing
+from kvroom.scenario.cluster import ColdStart, Disaggregation
+from kvroom.scenario.routing import ROUTING_POLICIES, Routing
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_REPLICAS
 from kvroom.simulator.cluster import Cluster
@@ -36,10 +38,11 @@ from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.feed import Feed
 from kvroom.simulator.frames import Frame, FrameRecorder
 from kvroom.simulator.group_engine import GroupEngine
-from kvroom.simulator.managed_cluster import ManagedCluster, RoutedPool
+from kvroom.simulator.managed_cluster import ManagedCluster
 from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Common, Plant
 from kvroom.simulator.replicas import ClusterOutcome, Replica, seconds_ps
+from kvroom.simulator.routed_pool import RoutedPool
 from kvroom.simulator.router import Router
 from kvroom.simulator.step_engine import StepEngine, StepLoop
 from kvroom.simulator.stream import Follow
@@ -224,7 +227,7 @@ def cold_start_ps(group: ReplicaGroup, start: ColdStart) -> int:
     if load is None:
         fix = f"One of: {', '.join(t for t in BELOW if machine.tier(t))}."
         raise KvroomError("fleet.start.weights_from", name, "is no tier of this machine", fix)
-    return seconds_ps(load + start.seconds)
+    return seconds_ps(load + start.fixed_s)
 
 
 def is_managed(scenario: Scenario, groups: Sequence[ReplicaGroup]) -> bool:
@@ -281,7 +284,8 @@ def managed(
     ]
     naming = feed.naming
     size = naming.unit * naming.block_tokens if naming else 1
-    routers = [Router(routing, room, size) for routing in routings]
+    block = groups[0].rules.setup.groups[0].block_size
+    routers = [Router(routing, room, size, block) for routing in routings]
     links = _links(split, groups) if split else None
     fleet: ManagedCluster
 
@@ -307,9 +311,7 @@ def managed(
             made = group.engine(
                 outcome, feed, told, connector=connector, place=place, together=together
             )
-            by_prefix = router.routing.policy == "prefix" and group.rules.jumps
-            if by_prefix and isinstance(made, EventEngine):
-                router.views[place].watch(made)
+            router.watch(place, made)
             return made
 
         return make
@@ -338,7 +340,14 @@ def managed(
         dp = groups[0].workings.deployment.layout.dp
         scale = autoscale_of(scenario, groups[0].replicas, dp)
         begin = sum(group.replicas for group in groups)
-        pools = [RoutedPool(replicas=replicas, router=routers[0], begin=begin, scale=scale)]
+        only = RoutedPool(replicas=replicas, router=routers[0], begin=begin)
+        if scale is not None:
+            batch = groups[0].rules.setup.config.max_num_batched_tokens
+            only.scale = scaling_rule(scale, groups[0].clock, batch)
+            only.least, only.most = scale.least, scale.most
+            if scale.rule.grace_s is not None:
+                only.grace_ps = seconds_ps(scale.rule.grace_s)
+        pools = [only]
     fleet = ManagedCluster(
         pools,
         outcome,
@@ -428,7 +437,11 @@ def fleet_dict(fleet: ManagedCluster, seconds: float) -> dict[str, Any]:
         )
     routing = fleet.pools[0].router.routing
     told: dict[str, Any] = {
-        "routing": {"policy": routing.policy, "stale_s": routing.stale_s},
+        "routing": {
+            "policy": routing.policy,
+            "stale_s": routing.stale_s,
+            **({"settings": routing.settings} if routing.settings else {}),
+        },
         "retries": fleet.retries,
         "cold_starts": sum(replica.cold_starts for replica in fleet.replicas),
         "failures": sum(replica.failures for replica in fleet.replicas),

@@ -143,7 +143,7 @@ def loaded(
         load = replace(load, slots=room.requests * replicas, slots_deviation=deviation)
     if arrivals.users:
         return replace(load, users=arrivals.users)
-    return replace(load, requests_per_s=arrivals.rate_per_s * source.calls)
+    return replace(load, requests_per_s=arrivals.busiest_per_s * source.calls)
 
 
 def kept_below(load: Load, scenario: Scenario, deployment: Deployment) -> Load:

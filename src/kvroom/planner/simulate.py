@@ -17,6 +17,7 @@ from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.latency.load import served
 from kvroom.planner.cluster import (
+    ReplicaGroup,
     fleet_dict,
     fleet_warnings,
     groups_of,
@@ -29,20 +30,26 @@ from kvroom.planner.load import kept_below, loaded
 from kvroom.planner.offload import told, warnings_of
 from kvroom.planner.plan import QUEUE_WITHOUT_END, Workings, work
 from kvroom.planner.pools import pools_of
+from kvroom.planner.sessions import fitted
 from kvroom.records import dataclass
+from kvroom.scenario.routing import Routing
 from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import settling
 from kvroom.simulator.cluster import Cluster
 from kvroom.simulator.feed import Feed, Naming
 from kvroom.simulator.frames import Frame, FrameRecorder
 from kvroom.simulator.managed_cluster import ManagedCluster
 from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Plant
+from kvroom.simulator.part import Part
+from kvroom.simulator.tally import add, joined, tally
 from kvroom.simulator.timeline import Moment, Watch
 from kvroom.units import ceil_div, parse_seconds
 from kvroom.workloads.requests import Request
 from kvroom.workloads.sessions import SessionPool
 from kvroom.workloads.statistics import nearest_rank
 from kvroom.workloads.synthetic import Synthetic
+from kvroom.workloads.traces.reader import Trace
 
 OtherScheduler = Callable[[ServingRules], ServingRules]
 """From an engine's rules here to those that serve instead."""
@@ -231,10 +238,13 @@ def simulate(
 
 def usual_warmup(source: Iterable[Request]) -> int:
     """The first requests that are left out of the times where nothing is asked: of a closed loop, which
-    begins with everybody at once, two of each user and at most half of all."""
-    if isinstance(source, Synthetic | SessionPool) and source.users:
-        return min(WAVES * source.users, source.requests // 2)
-    return 0
+    begins with everybody at once, two of each user and at most half of all; where sessions are in their
+    midst at first, as many as ``settling`` says."""
+    if not isinstance(source, Synthetic | SessionPool) or not source.users:
+        return 0
+    if source.midway:
+        return settling(source.users, source.requests)
+    return min(WAVES * source.users, source.requests // 2)
 
 
 def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, float]:
@@ -258,7 +268,32 @@ def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, fl
     ), 0.0
 
 
-def serve(
+@dataclass(frozen=True, kw_only=True)
+class StagedFleet:
+    """A planned deployment and the requests that come to it, before any is served."""
+
+    workings: Workings
+    groups: Sequence[ReplicaGroup]
+    feed: Feed
+    fleet: Cluster
+    slo: tuple[Objective, ...]
+    front_end_s: float
+    start_s: float
+    notes: Sequence[str] = ()
+    """What of the requests was left out or changed, so that the model takes them."""
+
+    @property
+    def plants(self) -> tuple[Plant, ...]:
+        """The tiers below its caches."""
+        return tuple(group.plant for group in self.groups if group.plant is not None)
+
+    @property
+    def managed(self) -> bool:
+        """Whether a router decides, or replicas come and go."""
+        return isinstance(self.fleet, ManagedCluster)
+
+
+def stage(
     workings: Workings,
     source: Iterable[Request],
     *,
@@ -269,40 +304,44 @@ def serve(
     warmup: int | None = None,
     scheduler: OtherScheduler | None = None,
     linked: bool = True,
-    count_from: int = 0,
-) -> Simulated:
-    """``simulate`` on a deployment that is planned already.
-
-    ``tell`` is given a Frame a step of the first replica, which is then stepped. ``scheduler`` puts other
-    rules in the place of the engine's here. Without ``linked`` the requests of a trace come when they were
-    recorded, whatever became of those before them. Hits are counted from request ``count_from`` on.
-    """
+    part: Part | None = None,
+) -> StagedFleet:
+    """What ``serve`` serves; of ``part`` only its replicas, and what comes to them."""
     scenario = workings.plan.scenario
     groups = groups_of(workings)
     if scheduler is not None:
         groups = [replace(group, rules=scheduler(group.rules)) for group in groups]
     rules = groups[0].rules
     limits = limits_of(slo)
+    limit_tokens = workings.deployment.context_tokens
+    notes: list[str] = []
     if isinstance(source, Synthetic):
-        source = source.within(workings.deployment.context_tokens)
+        source = source.within(limit_tokens)
+    if isinstance(source, Synthetic | SessionPool):
+        source, notes = fitted(source, limit_tokens)
     front_end_s, start_s = outside_of(workings, source)
     outside = round((front_end_s + start_s) * PS_PER_S)
     warmup = usual_warmup(source) if warmup is None else warmup
+    count_from = warmup if getattr(source, "midway", False) else 0
     hashed: int | None = getattr(source, "hash_tokens", None)
     naming = None
     if rules.setup.enable_prefix_caching:
         naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
-    feed = Feed(source, naming, linked=linked)
+    feed = Feed(source, naming, linked=linked, part=part)
     seed = getattr(source, "seed", 0)
     groups = [
         replace(with_tier, rules=with_tier.rules.seeded(seed))
         for with_tier in with_tiers(groups, feed)
     ]
-    plants = [group.plant for group in groups if group.plant is not None]
-    for plant in plants:
-        plant.count_from = count_from
+    for group in groups:
+        if group.plant is not None:
+            group.plant.count_from = count_from
+    behind_router = is_managed(scenario, groups)
+    if part is not None and part.narrow:
+        count = len(part.places)
+        groups = [replace(group, replicas=count, most=count) for group in groups]
     fleet: Cluster
-    if is_managed(scenario, groups):
+    if behind_router:
         if tell is not None:
             fix = "Leave routing, tiers, fleet and disaggregation out."
             raise KvroomError("frames", None, "show one replica, not a fleet", fix)
@@ -321,7 +360,21 @@ def serve(
         ]
         fleet = Cluster(engines, outcome, watch=watch)
     fleet.outcome.count_from = count_from
-    fleet.serve(feed)
+    return StagedFleet(
+        workings=workings,
+        groups=groups,
+        feed=feed,
+        fleet=fleet,
+        slo=slo,
+        front_end_s=front_end_s,
+        start_s=start_s,
+        notes=notes,
+    )
+
+
+def served_by(staged: StagedFleet) -> Simulated:
+    """What became of the requests of a stage that has served them."""
+    fleet, workings, plants = staged.fleet, staged.workings, staged.plants
     for engine in fleet.engines[:1]:
         if isinstance(engine, FrameRecorder):
             engine.rest()
@@ -332,7 +385,7 @@ def serve(
     return Simulated(
         workings=workings,
         fleet=fleet,
-        slo=slo,
+        slo=staged.slo,
         counts={
             "arrived": done + running + waiting + out.dropped,
             "completed": done,
@@ -340,7 +393,7 @@ def serve(
             "waiting": waiting,
             "dropped": out.dropped,
         },
-        blocks=sum(group.blocks * group.most for group in groups),
+        blocks=sum(group.blocks * group.most for group in staged.groups),
         duration_s=last / PS_PER_S,
         warnings=(
             *(
@@ -348,14 +401,101 @@ def serve(
                 for warning in workings.plan.warnings
                 if warning not in workings.beyond and warning != QUEUE_WITHOUT_END
             ),
-            *rules.warnings,
-            *warnings_of(scenario, plants),
-            *fleet_warnings(fleet, groups, last),
+            *staged.groups[0].rules.warnings,
+            *warnings_of(workings.plan.scenario, plants),
+            *staged.notes,
+            *fleet_warnings(fleet, staged.groups, last),
         ),
-        plants=tuple(plants),
-        front_end_s=front_end_s,
-        start_s=start_s,
+        plants=plants,
+        front_end_s=staged.front_end_s,
+        start_s=staged.start_s,
     )
+
+
+def serve(
+    workings: Workings,
+    source: Iterable[Request],
+    *,
+    slo: tuple[Objective, ...] = (),
+    on_over: Callable[[ServedRequest, int | None], None] | None = None,
+    watch: Watch | None = None,
+    tell: Callable[[Frame], None] | None = None,
+    warmup: int | None = None,
+    scheduler: OtherScheduler | None = None,
+    linked: bool = True,
+) -> Simulated:
+    """``simulate`` on a deployment that is planned already.
+
+    ``tell`` is given a Frame a step of the first replica, which is then stepped. ``scheduler`` puts other
+    rules in the place of the engine's here. Without ``linked`` the requests of a trace come when they were
+    recorded, whatever became of those before them. Where sessions are in their midst at first, hits are
+    counted from the end of the ``warmup`` on, as times are: until then no cache knows them.
+    """
+
+    def staged(part: Part | None = None) -> StagedFleet:
+        return stage(
+            workings,
+            source,
+            slo=slo,
+            on_over=on_over,
+            watch=watch,
+            tell=tell,
+            warmup=warmup,
+            scheduler=scheduler,
+            linked=linked,
+            part=part,
+        )
+
+    cells = cells_of(workings.plan.scenario)
+    if cells == 1:
+        alone = staged()
+        alone.fleet.serve(alone.feed)
+        return served_by(alone)
+    if not isinstance(source, Synthetic | SessionPool | Trace | Sequence):
+        source = tuple(source)
+    together = staged()
+    check_cells(together, cells)
+    lines = []
+    for part in parts_of(together, cells):
+        own = staged(part)
+        own.fleet.serve(own.feed)
+        told = tally(own.fleet)
+        add(together.fleet, told, part.places)
+        lines.append(told["line"])
+        if own.fleet.stopped:
+            together.fleet.stopped = True
+            break
+    together.fleet.timeline.moments = joined(lines)
+    return served_by(together)
+
+
+def cells_of(scenario: Scenario) -> int:
+    """Into how many cells, each behind a router of its own, the replicas are cut."""
+    return (scenario.routing or Routing()).cells
+
+
+def parts_of(staged: StagedFleet, cells: int) -> list[Part]:
+    """The cells of a deployment: requests are split in turn, those of sessions that fork by session."""
+    replicas = sum(group.replicas for group in staged.groups)
+    return [Part(cell, cells, replicas, sticky=staged.feed.forks) for cell in range(cells)]
+
+
+def check_cells(staged: StagedFleet, cells: int) -> None:
+    """KvroomError where a deployment cannot be cut into ``cells``."""
+    scenario = staged.workings.plan.scenario
+    replicas = sum(group.replicas for group in staged.groups)
+    if cells > replicas:
+        fix = f"Write up to {replicas} cells."
+        raise KvroomError("routing.cells", cells, f"are more than the {replicas} replicas", fix)
+    for there, what in (
+        (staged.feed.closed, "users of a closed loop, who come back to any of them"),
+        (bool(staged.plants), "tiers below the cache"),
+        (scenario.disaggregation is not None, "disaggregation"),
+        (bool(scenario.fleet and scenario.fleet.keys), "a fleet of its own keys"),
+    ):
+        if there:
+            fix = "Leave cells out."
+            raise KvroomError("routing.cells", cells, f"are not simulated with {what}", fix)
 
 
 BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")

@@ -181,8 +181,18 @@ def simulation(
         scheduler=scheduler,
         linked=linked,
     )
+    figures = figures_of(run, requests, linked=linked)
+    if seeds > 1 and isinstance(requests, Synthetic | SessionPool):
+        run, figures["bands"] = over_seeds(
+            run, figures, requests, seeds, slo=slo, watch=watch, scheduler=scheduler
+        )
+    return Simulation(run=run, figures=figures, requests=tuple(rows))
+
+
+def figures_of(run: Simulated, requests: Iterable[Request], *, linked: bool) -> dict[str, Any]:
+    """The figures of a simulation that has served ``requests``, with what reading them met."""
     figures = run.to_dict()
-    figures["warnings"] += [*_read_notes(requests), *_spread_notes(workings, requests)]
+    figures["warnings"] += [*_read_notes(requests), *_spread_notes(run.workings, requests)]
     if (
         isinstance(requests, Trace)
         and linked
@@ -193,11 +203,7 @@ def simulation(
         if left > 0:
             what = f"{left:,} requests of sessions never come: one that they wait for is dropped"
             figures["warnings"].append(what)
-    if seeds > 1 and isinstance(requests, Synthetic | SessionPool):
-        run, figures["bands"] = over_seeds(
-            run, figures, requests, seeds, slo=slo, watch=watch, scheduler=scheduler
-        )
-    return Simulation(run=run, figures=figures, requests=tuple(rows))
+    return figures
 
 
 def _spread_notes(workings: Workings, requests: Iterable[Request]) -> Iterator[str]:

@@ -130,14 +130,15 @@ class _Judge:
             f"the weights need {show_memory(need)} on one GPU and {d.device.name} holds "
             f"{show_memory(have)}, {show_memory(need - have)} too little"
         )
-        fix = self._remedy()
+        fix = self._remedy(have, "would hold them")
         more = f" {fix[0].upper()}{fix[1:]}." if fix else ""
         reason = Reason(rule="weights", message=message, fix=fix, source="config")
         return f"Does not fit: {message}.{more}", reason
 
-    def _remedy(self) -> str:
-        """The fewest cards, and the widest narrower weights, that would hold the weights."""
-        d, room = self.d, self.answer.gpu_bytes
+    def _remedy(self, room: int, do: str) -> str:
+        """The fewest cards, and the widest narrower weights, whose weights take less than ``room`` of a GPU,
+        and what they ``do``."""
+        d = self.d
         remedies: list[str] = []
         heads = d.model.q_heads or 2**20
         for tp in (2, 4, 8, 16, 32, 64):
@@ -153,7 +154,7 @@ class _Judge:
             ):
                 remedies.append(f"{name} weights")
                 break
-        return f"{' or '.join(remedies)} would hold them" if remedies else ""
+        return f"{' or '.join(remedies)} {do}" if remedies else ""
 
     def _no_cache(self) -> Verdict:
         if not self.answer.starts:
@@ -173,6 +174,10 @@ class _Judge:
         if not answer.starts and answer.reason and not engine_of(d.engine).ceiling:
             shorter = longest is not None and longest < d.context_tokens
             message, fix = answer.reason, fix if shorter else ""
+            if answer.kv_bytes <= 0:
+                room = self.weight_bytes + answer.kv_bytes
+                fix = self._remedy(room, "would leave room")
+                shorter, say = bool(fix), f" {fix[:1].upper()}{fix[1:]}."
             sentence = f"Does not start on {self._cards}: {message}.{say if shorter else ''}"
         elif need <= answer.kv_bytes:
             message = (
@@ -256,7 +261,8 @@ class _Judge:
         where = self._cards if copies == 1 else f"each of {copies:,} replicas ({self._cards})"
         of = f"requests of {self._of} on {where}"
         if self.lengths is not None and asked is not None:
-            return f"{held:,} at once of {asked:,} asked: {of}; {why}."
+            told = f" of {asked:,} asked" if held < asked else f", where {asked:,} are asked for"
+            return f"{held:,} at once{told}: {of}; {why}."
         if asked is not None and held < asked:
             return f"Room for {held:,} of {asked:,} {of}: {why}."
         more = f" The {_ordinal(held + 1)} would wait." if asked is None or held == asked else ""

@@ -24,6 +24,8 @@ class Cluster:
         self.outcome = outcome
         self.timeline = Timeline(outcome, watch)
         self.stopped = False
+        self.elsewhere_blocks = 0
+        """The most blocks held at once by engines that another process served."""
 
     @property
     def engines(self) -> Sequence[ServingEngine]:
@@ -34,7 +36,7 @@ class Cluster:
         """All requests of ``feed``, to the end or until ``watch`` stops it (``stopped``)."""
         engines, many = self.engines, len(self.engines)
         for count, request in enumerate(feed, 1):
-            engines[request.index % many].push(request)
+            engines[(count - 1) % many].push(request)
             if count % TOGETHER == 0 and not self.advance(request.arrival):
                 return
         self.advance(FOREVER)
@@ -60,7 +62,8 @@ class Cluster:
     @property
     def peak_blocks(self) -> int:
         """The most blocks held at once, each engine's own most together."""
-        return sum(engine.peak_blocks for engine in self.engines)
+        own = sum(engine.peak_blocks for engine in self.engines)
+        return own + self.elsewhere_blocks
 
     @property
     def last_ps(self) -> int:

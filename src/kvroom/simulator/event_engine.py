@@ -31,6 +31,9 @@ class EventEngine(EventScheduler):
     scheduling, when the step before starts. ``end`` is when the steps scheduled so far end.
     """
 
+    tells_names = True
+    """Whether others can see under which names it has blocks cached."""
+
     __slots__ = ("_decode_ps", "_gap", "_pairs_ps", "parked", "strict")
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -10,6 +11,7 @@ from itertools import islice
 from kvroom.errors import KvroomError
 from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.request import ServedRequest
+from kvroom.simulator.part import Part
 from kvroom.workloads.requests import (
     HashIds,
     Request,
@@ -54,10 +56,10 @@ class Naming:
             case HashIds():
                 if prefix.answer:
                     whole = tokens // prefix.tokens
-                    prefix = HashIds([*prefix.ids[:whole], *prefix.answer], prefix.tokens)
+                    prefix = HashIds(_behind(prefix.ids[:whole], prefix.answer), prefix.tokens)
                     tokens += request.output_tokens
                 if prefix.tokens == self.unit * size:
-                    names = list(prefix.ids)
+                    names = prefix.ids[:]
                     return RequestExtents(names, min(tokens // size, len(names) * self.unit))
                 names = prefix.block_keys(size, tokens)
             case TokenIds():
@@ -67,6 +69,13 @@ class Naming:
                 tokens += request.output_tokens
                 names = last_ids(prefix, size) if self.numbered else prefix.block_keys(size, tokens)
         return RequestExtents(names, min(tokens // size, len(names)))
+
+
+def _behind(ids: Sequence[int], more: Sequence[int]) -> Sequence[int]:
+    """``ids`` and ``more`` as one; arrays stay arrays, whose numbers are made when they are looked at."""
+    if isinstance(ids, array) and isinstance(more, array):
+        return ids + more
+    return [*ids, *more]
 
 
 def last_ids(runs: TokenRuns, block_tokens: int) -> list[int]:
@@ -86,14 +95,21 @@ class Feed:
 
     ``naming``: how what they share is named (None: nothing is shared). ``count`` is how many came.
     ``linked``: rows of a trace that name their sessions wait for each other; without it they come when they
-    were recorded.
+    were recorded. ``part``: only what comes to that part of a fleet.
     """
 
     def __init__(
-        self, source: Iterable[Request], naming: Naming | None, *, linked: bool = True
+        self,
+        source: Iterable[Request],
+        naming: Naming | None,
+        *,
+        linked: bool = True,
+        part: Part | None = None,
     ) -> None:
         self.naming = naming
         self.count = 0
+        self._part = part
+        self._turn = -1
         self._source = source
         self._sessions: Iterator[Session] = iter(())
         self._graphs = linked and getattr(source, "has_sessions", False)
@@ -124,6 +140,24 @@ class Feed:
         """Whether requests may come because others are answered."""
         return self._graphs or self._links or self._chains
 
+    @property
+    def forks(self) -> bool:
+        """Whether several requests of one session may wait for none."""
+        return self._graphs or self._links
+
+    @property
+    def closed(self) -> bool:
+        """Whether a session comes because another one is over."""
+        return self._users > 0
+
+    def _elsewhere(self, session: int | str | None) -> bool:
+        """Whether the next request that waits for none comes to another part."""
+        part = self._part
+        if part is None:
+            return False
+        self._turn += 1
+        return not part.takes(self._turn, session, follows=self.follows)
+
     def __iter__(self) -> Iterator[ServedRequest]:
         if self._graphs:
             yield from self._started(self._source.sessions())  # type: ignore[attr-defined]
@@ -134,7 +168,10 @@ class Feed:
             yield from self._linked(self._ordered())
         else:
             for row in self._ordered():
-                yield self._served(row, row.arrival_ps)
+                if self._elsewhere(row.session):
+                    self.count += 1
+                else:
+                    yield self._served(row, row.arrival_ps)
 
     def _ordered(self) -> Iterator[Request]:
         """The rows by arrival; what comes too late is skipped where the trace's bad lines are."""
@@ -147,7 +184,10 @@ class Feed:
         loop all at the start, or in the midst of their sessions."""
         if not getattr(self._source, "midway", False):
             for session in sessions:
-                yield from self._firsts(session, 0)
+                if self._part is not None and self._elsewhere(next(iter(session)).session):
+                    self.count += 1
+                else:
+                    yield from self._firsts(session, 0)
             return
         coming: list[ServedRequest] = []
         for session in sessions:
@@ -161,20 +201,22 @@ class Feed:
         coming: list[tuple[int, int, LinkedRow]] = []
         number = reached = 0
 
-        def earliest() -> ServedRequest:
+        def earliest() -> Iterator[ServedRequest]:
             nonlocal reached
             arrival, _, row = heappop(coming)
             reached = max(reached, arrival)
-            return self._of_row(row, reached)
+            assert row.row is not None
+            if not self._elsewhere(row.row.session):
+                yield self._of_row(row, reached)
 
         for number, row in enumerate(rows, 1):
             linked = self._link(row)
             if not linked.left:
                 heappush(coming, (linked.earliest_ps(row.arrival_ps), number, linked))
             while len(coming) > HELD_SESSIONS:
-                yield earliest()
+                yield from earliest()
         while coming:
-            yield earliest()
+            yield from earliest()
 
     def _link(self, row: Request) -> LinkedRow:
         """``row`` with those of its session that it waits for."""
@@ -218,7 +260,7 @@ class Feed:
         origin: int | None = None
         reached = 0
 
-        def earliest() -> ServedRequest:
+        def earliest() -> Iterator[ServedRequest]:
             nonlocal origin, reached
             arrival, _, place, progress = heappop(coming)
             origin = arrival if origin is None else origin
@@ -227,7 +269,8 @@ class Feed:
                 what = f"begins more than {HELD_SESSIONS:,} sessions too late in the file"
                 raise KvroomError("trace", f"session {number:,} or before", what, fix)
             reached = arrival
-            return self._of_session(progress, place, arrival - origin)
+            if not self._elsewhere(progress.requests[place].session):
+                yield self._of_session(progress, place, arrival - origin)
 
         number = 0
         for number, graph in enumerate(sessions, 1):
@@ -235,9 +278,9 @@ class Feed:
             for place in progress.roots():
                 heappush(coming, (graph.requests[place].arrival_ps, number, place, progress))
             if len(coming) > HELD_SESSIONS:
-                yield earliest()
+                yield from earliest()
         while coming:
-            yield earliest()
+            yield from earliest()
 
     def follow(self, request: ServedRequest, now: int) -> Iterator[ServedRequest]:
         """Who comes because ``request`` is done or dropped: those of its session that waited for it last, and

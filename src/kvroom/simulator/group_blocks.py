@@ -31,6 +31,8 @@ GIVEN = -1
 class GroupBlocks(EventEngine):
     """An EventEngine of ``setup``; ``unit`` is how many blocks one name stands for."""
 
+    tells_names = False
+
     __slots__ = (
         "_drained",
         "_ends_only",

@@ -16,7 +16,7 @@ from kvroom.answer.figures import registry
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.records import dataclass
 from kvroom.scenario.command_line import FLAGS
-from kvroom.scenario.link import link_of
+from kvroom.scenario.link import PAGE_ADDRESS, link_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.units import check_float, check_int
@@ -56,8 +56,9 @@ class AgentTool:
     answer: Mapping[str, Any]
     function: Callable[[Arguments], dict[str, Any]]
 
-    def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer; KvroomError names the argument, its value and the fix."""
+    def call(self, arguments: Mapping[str, Any], page: str = PAGE_ADDRESS) -> dict[str, Any]:
+        """The answer, its links those of the page at that address (none: no links); KvroomError names the
+        argument, its value and the fix."""
         properties = self.arguments["properties"]
         for name, value in arguments.items():
             if name not in properties:
@@ -69,7 +70,21 @@ class AgentTool:
                 raise KvroomError(
                     name, None, "is missing", f"Say it: {properties[name]['description']}"
                 )
-        return self.function({key: value for key, value in arguments.items() if value is not None})
+        answer = self.function(
+            {key: value for key, value in arguments.items() if value is not None}
+        )
+        return answer if page == PAGE_ADDRESS else _addressed(answer, page)
+
+
+def _addressed(answer: dict[str, Any], page: str) -> dict[str, Any]:
+    """``answer`` with its links, and those of its rows, at another page; "" where that is none."""
+    found = dict(answer)
+    for key, value in answer.items():
+        if key == "page":
+            found[key] = value and page and page + value.removeprefix(PAGE_ADDRESS)
+        elif isinstance(value, list) and key != "answer":
+            found[key] = [_addressed(row, page) if isinstance(row, dict) else row for row in value]
+    return found
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -113,7 +128,9 @@ _SLO = _said("string", "Objectives: ttft_p95=2s,tpot_p95=50ms.")
 _FIGURES = _said("object", "Figures by name: seconds, bytes, tokens as the names say.")
 _WARNINGS = _said("array", "What to be careful of.", items={"type": "string"})
 _VERDICT = _said("string", "The answer in a sentence: say this first.")
-_PAGE = _said("string", "The page's address for this question (kvroom serve shows it).")
+_PAGE = _said(
+    "string", "A page that shows this question: give it to the user (empty: no page is known)."
+)
 _SHORT = {"verdict": _VERDICT, "figures": _FIGURES, "warnings": _WARNINGS, "page": _PAGE}
 
 

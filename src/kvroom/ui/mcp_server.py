@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anyio
@@ -18,7 +19,7 @@ INSTRUCTIONS = """\
 kvroom says where every byte of a served language model goes and how many requests have room.
 Start with plan for a model on a card, check for a launch file, reconcile for a log; levers where it
 does not fit, search where the cards are open, simulate for waits under load. Say the verdict as it
-stands, and give the page's link."""
+stands, and give the page's link where there is one."""
 
 
 async def _list(
@@ -41,10 +42,12 @@ async def _list(
 
 
 async def _call(
-    _: ServerRequestContext[Any], params: types.CallToolRequestParams
+    page: str, _: ServerRequestContext[Any], params: types.CallToolRequestParams
 ) -> types.CallToolResult:
     try:
-        answer = await anyio.to_thread.run_sync(_answered, params.name, params.arguments or {})
+        answer = await anyio.to_thread.run_sync(
+            _answered, params.name, params.arguments or {}, page
+        )
     except KvroomError as error:
         return types.CallToolResult(
             content=[types.TextContent(text=str(error))],
@@ -56,7 +59,7 @@ async def _call(
     )
 
 
-def _answered(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _answered(name: str, arguments: dict[str, Any], page: str) -> dict[str, Any]:
     tools = {tool.name: tool for tool in table()}
     if name not in tools:
         raise KvroomError(
@@ -66,20 +69,22 @@ def _answered(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             did_you_mean(name, tools, f"One of: {', '.join(tools)}."),
         )
     try:
-        answer: dict[str, Any] = msgspec.to_builtins(tools[name].call(arguments), str_keys=True)
+        answer: dict[str, Any] = msgspec.to_builtins(
+            tools[name].call(arguments, page), str_keys=True
+        )
     except RecursionError:
         raise KvroomError("arguments", "…", "are nested too deeply", "Give plain ones.") from None
     return answer
 
 
-def serve() -> None:
-    """Answer until the client closes."""
+def serve(page: str) -> None:
+    """Answer until the client closes, with links to the page at that address ("": with none)."""
     server: Server[Any] = Server(
         "kvroom",
         version=__version__,
         instructions=INSTRUCTIONS,
         on_list_tools=_list,
-        on_call_tool=_call,
+        on_call_tool=partial(_call, page),
     )
 
     async def run() -> None:

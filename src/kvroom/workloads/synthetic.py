@@ -22,7 +22,8 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.records import dataclass
 from kvroom.scenario.values import check_keys
 from kvroom.scenario.workload import Workload, spec_text, with_agents
-from kvroom.units import check_float, check_int, number, parse_tokens
+from kvroom.units import MAX_TOKENS, check_float, check_int, number, parse_tokens
+from kvroom.workloads import daily
 from kvroom.workloads.distributions import (
     Distribution,
     Fixed,
@@ -56,7 +57,8 @@ class Arrivals:
     """When sessions come.
 
     ``poisson`` and ``uniform`` at ``rate_per_s``; ``gamma`` with coefficient of variation ``cv``;
-    ``burst``: ``size`` at once, the bursts as a Poisson process; ``closed``: ``users`` at a time, the next
+    ``burst``: ``size`` at once, the bursts as a Poisson process; ``day``: a Poisson process whose rate
+    follows the ``curve`` of a day, ``rate_per_s`` on average; ``closed``: ``users`` at a time, the next
     when one ends; ``once``: all at the start.
     """
 
@@ -65,9 +67,17 @@ class Arrivals:
     cv: float = 1.0
     size: int = 1
     users: int = 0
+    curve: daily.DailyCurve | None = None
+
+    @property
+    def busiest_per_s(self) -> float:
+        """The rate at the busiest time of a day; of all others the rate."""
+        return self.rate_per_s * (self.curve.busiest if self.curve else 1.0)
 
     def times_ps(self, draws: Draws) -> Iterator[int]:
         """The arrivals, without end; whole nanoseconds apart. A closed loop's are all 0."""
+        if self.curve is not None:
+            yield from self.curve.times_ps(self.rate_per_s, draws)
         now = 0
         while True:
             for _ in range(self.size):
@@ -199,6 +209,9 @@ class Synthetic:
 
         ``arrival_ps`` of a later request is the earliest it can be: answers taken as immediate.
         """
+        if not self.chains:
+            yield from self._single()
+            return
         left, number = self.requests, 0
         times = self.arrivals.times_ps(Draws(self.seed, "arrivals"))
         draws = {name: Draws(self.seed, name) for name in (*KEYS, "compaction")}
@@ -213,6 +226,27 @@ class Synthetic:
             left -= len(session)
             number += 1
             own = made.own
+
+    def _single(self) -> Iterator[tuple[Request]]:
+        """The sessions where each is one request: what ``_SessionDraw`` makes of them, without its way."""
+        added = ("input", self.input) if self.first is None else ("first", self.first)
+        draw_input, inputs = added[1].draw, Draws(self.seed, added[0])
+        draw_output, outputs = self.output.draw, Draws(self.seed, "output")
+        shared, groups = self.prefix.tokens, self.prefix.groups
+        most = MAX_TOKENS if self.compact is None else max(1, self.compact.tokens - shared)
+        heads: list[TokenRunsPart] = [((group * shared, shared),) for group in range(groups)]
+        group = Draws(self.seed, "prefix").uniform
+        own = groups * shared
+        times = self.arrivals.times_ps(Draws(self.seed, "arrivals"))
+        for arrival in islice(times, self.requests):
+            tokens = min(int(draw_input(inputs) + 0.5) or 1, most)
+            answer = int(draw_output(outputs) + 0.5) or 1
+            prompt: TokenRunsPart = ((own, tokens),)
+            if shared:
+                prompt = heads[int(group() * groups)] + prompt
+            own += tokens + answer
+            runs = TokenRuns(prompt, ((own - answer, answer),))
+            yield (Request(arrival, shared + tokens, answer, runs),)
 
     def __iter__(self) -> Iterator[Request]:
         """All requests by their earliest arrival."""
@@ -407,16 +441,18 @@ _RATED = {
     "uniform": "uniform:2/s",
     "gamma": "gamma:2/s:cv=3",
     "burst": "burst:2/s:size=20",
+    "day": "day:1e9/day:peak=1.6:at=15",
 }
 _UNRATED = {"closed": "closed:32", "once": "once"}
-_RATES = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_RATES = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": daily.DAY_S}
 
 
 def parse_rate(field: str, text: str) -> float:
-    """``2/s``, ``120/min``, ``7200/h`` or plain requests per second."""
+    """``2/s``, ``120/min``, ``7200/h``, ``1e6/day`` or plain requests per second."""
     digits, slash, unit = text.partition("/")
     if slash and unit not in _RATES:
-        raise KvroomError(field, text, "has an unknown unit", "Write 2/s, 120/min or 7200/h.")
+        fix = "Write 2/s, 120/min, 7200/h or 1e6/day."
+        raise KvroomError(field, text, "has an unknown unit", fix)
     rate = number(field, digits, "Write 2/s, 120/min or 7200/h.") / _RATES.get(unit, 1.0)
     return check_float(field, rate, low=1e-6, high=1e6, unit="requests per second")
 
@@ -439,7 +475,7 @@ def parse_arrivals(field: str, text: str) -> Arrivals:
         if len(parts) > 1:
             raise KvroomError(field, text, "takes one value", f"Write it like {example}.")
         return Arrivals(kind, users=_count(field, parts[0]))
-    more = {"gamma": ("cv",), "burst": ("size",)}.get(kind, ())
+    more = {"gamma": ("cv",), "burst": ("size",), "day": daily.KEYS}.get(kind, ())
     given = pairs(field, parts[1:], more, example)
     rate = parse_rate(field, parts[0])
     if kind == "gamma":
@@ -447,6 +483,8 @@ def parse_arrivals(field: str, text: str) -> Arrivals:
         return Arrivals(kind, rate, cv=check_float(f"{field} cv", cv, low=0.01, high=100.0))
     if kind == "burst":
         return Arrivals(kind, rate, size=_count(field, given.get("size", "10")))
+    if kind == "day":
+        return Arrivals(kind, rate, curve=daily.parse_curve(field, given))
     return Arrivals(kind, rate)
 
 
@@ -523,6 +561,9 @@ def parse(spec: str | Mapping[str, Any], field: str = "workload") -> Synthetic:
         if value is not None
     }
     made = Synthetic(**parsed)
+    if "requests" not in parsed and made.arrivals.curve is not None:
+        whole = round(made.arrivals.rate_per_s * daily.DAY_S * made.calls)
+        return replace(made, requests=max(1, min(whole, MAX_REQUESTS)))
     if "requests" in parsed or not made.users:
         return made
     # A closed loop is steady once everybody has come several times.

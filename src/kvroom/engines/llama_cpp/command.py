@@ -73,6 +73,7 @@ COMMAND = LlamaCppCommandLine(
     readers=READERS,
     known=KNOWN_FLAGS,
     model_flag="model",
+    list_joiner=",",
     model_flags=("model", "m", "hf_repo", "hf", "hfr"),
     hub_flag="hf_repo",
     variable_prefixes=("LLAMA_",),

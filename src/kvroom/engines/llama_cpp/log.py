@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from kvroom.engines.log_memory import at_stage, short
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_shapes import Figures, Record, Shape, size, whole
+from kvroom.engines.shortage import Shortage
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.models.weight_dtypes import named
@@ -135,6 +137,50 @@ def _scheduled(record: Record, match: re.Match[str]) -> None:
             record.add(name, int(said[word][:9]))
 
 
+def _no_room(record: Record, found: re.Match[str]) -> None:
+    """A device's allocation that failed; the line behind it says what for."""
+    short(record, Shortage(stage=BEFORE[bool(record.parts.get("weights"))],
+                           tried_bytes=size(found["tried"]), text=found[0][:400]))  # fmt: skip
+
+
+def _in_bytes(record: Record, found: re.Match[str]) -> None:
+    """The same without a line of the driver's before it."""
+    if not record.shortages:
+        stage = BEFORE[bool(record.parts.get("weights"))]
+        tried = size(f"{found['bytes'][:18]} bytes")
+        short(record, Shortage(stage=stage, tried_bytes=tried, text=found[0][:400]))
+
+
+BEFORE = {False: "load", True: "buffers"}
+"""What is under way before and after the weights' buffers are printed."""
+_WHAT = {"kv cache": "cache", "rs cache": "cache", "compute": "buffers", "DSV4": "cache"}
+
+
+def _what_for(record: Record, found: re.Match[str]) -> None:
+    """What the buffer was for."""
+    at_stage(record, next((s for w, s in _WHAT.items() if w in found[0]), "load"), found[0])
+
+
+def _system(record: Record, found: re.Match[str]) -> None:
+    """Ollama's own check before it loads."""
+    record.settings["ollama"] = True
+    short(record, Shortage(stage="load", tried_bytes=size(found["need"]),
+                           free_bytes=size(found["free"]), text=found[0][:400]))  # fmt: skip
+
+
+def _error(record: Record, found: re.Match[str]) -> None:
+    if not record.shortages:
+        loaded = any(record.parts.get(name) for name in ("kv", "caches", "compute"))
+        stage = "serve" if loaded else BEFORE[bool(record.parts.get("weights"))]
+        short(record, Shortage(stage=stage, text=found[0][:400]))
+
+
+def _runner(record: Record, found: re.Match[str]) -> None:
+    record.settings["ollama"] = True
+    if not record.shortages:
+        short(record, Shortage(stage="", text=found[0][:400]))
+
+
 SHAPES: tuple[Shape, ...] = (
     Shape("build: ", r"build: (?P<engine_version>\d+) \(", opens=True),
     Shape("starting ", r"starting .*?(?:server|runner).*?cmd=(?P<rest>.*)", opens=True, read=_command),
@@ -187,6 +233,29 @@ SHAPES: tuple[Shape, ...] = (
         r" size=\"(?P<size>[\d.]+ [KMGT]i?B)\"",
         read=_ollama,
     ),
+    # no room for an allocation
+    Shape(
+        "alloc_buffer: ",
+        r"alloc_buffer: (?:allocating|error: failed to allocate buffer, size =) *"
+        r"(?P<tried>[\d.,]+ MiB).*(?:out of memory|$)",
+        read=_no_room,
+    ),
+    Shape(
+        "failed to allocate",
+        r"failed to allocate (?:buffer for (?:kv|rs) cache|buffer for DSV4|compute (?:pp |tg )?buffers).*",
+        read=_what_for,
+    ),
+    Shape("unable to allocate", r"unable to allocate \w+ buffer.*", read=_what_for),
+    Shape("buffer of size", r"failed to allocate \w+ buffer of size (?P<bytes>\d+)", read=_in_bytes),
+    Shape("allocation of size", r"Device memory allocation of size (?P<bytes>\d+) failed", read=_in_bytes),
+    Shape(
+        "more system memory",
+        r"requires more system memory \((?P<need>[\d.]+ \w+)\) than is available "
+        r"\((?P<free>[\d.]+ \w+)\)",
+        read=_system,
+    ),
+    Shape("has terminated", r"runner process has terminated: .*(?:out of memory|allocate).*", read=_runner),
+    Shape("CUDA error: out of memory", r"CUDA error: out of memory.*", common=True, read=_error),
 )  # fmt: skip
 
 
@@ -358,4 +427,11 @@ class LlamaCppLog(LogReader):
             return None
 
 
-LOG = LlamaCppLog(engine=ENGINE, shapes=SHAPES, lasting=KEPT, buffers=True)
+LOG = LlamaCppLog(
+    engine=ENGINE,
+    shapes=SHAPES,
+    lasting=KEPT,
+    buffers=True,
+    ways_out={"buffers": (("ubatch_size", (256, 128, 64, 32)),)},
+    length_flags=("ctx_size", "num_ctx", "context_length"),
+)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
-from kvroom.engines.log_reader import LogReader
+from kvroom.engines.log_memory import at_stage, memory_shapes
+from kvroom.engines.log_reader import LogReader, Remedy
 from kvroom.engines.log_reprs import read_dict, read_keywords
 from kvroom.engines.log_shapes import Figures, Record, Shape, size, whole
 from kvroom.engines.sglang.flags import MEMORY_FLAGS
@@ -55,6 +56,23 @@ def _refusal(record: Record, match: re.Match[str]) -> None:
     record.refuse(match[0])
 
 
+FRAMES = {
+    "load_model": "load",
+    "init_memory_pool": "cache",
+    "alloc_memory_pool": "cache",
+    "init_cuda_graphs": "graphs",
+    "init_device_graphs": "graphs",
+    "kernel_warmup": "graphs",
+    "forward_batch_generation": "serve",
+}
+"""Functions of its workers that a traceback names, and the stage of a start they are."""
+PRINTED = (("weights_bytes", "load"), ("free_after_pool_bytes", "cache"), ("kv_tokens", "graphs"))
+
+
+def _captured(record: Record, match: re.Match[str]) -> None:
+    at_stage(record, "graphs", match[0])
+
+
 SHAPES: tuple[Shape, ...] = (
     Shape("ServerArgs(", r"(?:server_args=)?ServerArgs\((?P<rest>.*)", opens=True, read=_arguments),
     Shape("server_args={", r"server_args=(?P<rest>\{.*)", opens=True, read=_settings),
@@ -84,6 +102,10 @@ SHAPES: tuple[Shape, ...] = (
     Shape("swa_layer_tokens", r"swa_layer_tokens={window_tokens}(?:,|\s|$)"),
     Shape("Not enough memory", r"Not enough memory.*", read=_refusal),
     Shape("leave no GPU memory", r"Loaded weights leave no GPU memory.*", read=_refusal),
+    Shape("fill out of memory. Try", r"Prefill out of memory\. Try.*", read=_refusal),
+    Shape("code out of memory. Try", r"Decode out of memory\. Try.*", read=_refusal),
+    *memory_shapes("sglang", FRAMES, PRINTED),
+    Shape("raph failed: ", r"Capture .*graph failed: .*out of memory.*", read=_captured),
 )
 
 
@@ -101,6 +123,7 @@ def figures(record: Record) -> Figures:
         "max_model_len": record.last("max_model_len"),
         "max_running_requests": record.low("max_running_requests"),
         "free_at_end_bytes": record.low("free_at_end_bytes"),
+        "total_gpu_bytes": record.low("total_gpu_bytes"),
     }
     if printed["kv_tokens"] is None:
         printed["kv_tokens"] = (
@@ -175,6 +198,14 @@ class SglangLog(LogReader):
         """As ``ServerArgs`` says."""
         return quantization(record)
 
+    def remedy(self, refusal: str, printed: Mapping[str, Any]) -> Remedy | None:
+        """What its own messages ask for."""
+        if " out of memory. Try" in refusal:
+            text = "the pool is full: a smaller --max-running-requests, or a larger --mem-fraction-static"
+            return Remedy(refusal=refusal, text=text)
+        text = "a larger --mem-fraction-static, narrower weights, or more tensor ranks"
+        return Remedy(refusal=refusal, text=f"the pools have no room beside the weights: {text}")
+
     def known_bytes(self, printed: Mapping[str, Any]) -> dict[str, int]:
         """Weights are what is free before loading less what is free after it."""
         after, before = (printed.get(f"free_{when}_load_bytes") for when in ("after", "before"))
@@ -188,4 +219,12 @@ class SglangLog(LogReader):
         return None if size is None else size - printed.get("state_bytes", 0)
 
 
-LOG = SglangLog(engine=ENGINE, shapes=SHAPES, scales=True)
+LOG = SglangLog(
+    engine=ENGINE,
+    shapes=SHAPES,
+    scales=True,
+    ways_out={
+        "graphs": (("cuda_graph_max_bs", (128, 64, 32, 16, 8)), ("disable_cuda_graph", (True,))),
+        "serve": (("chunked_prefill_size", (4096, 2048, 1024)),),
+    },
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kvroom.engines.log_memory import at_stage, memory_shapes
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_reprs import read_dict
 from kvroom.engines.log_shapes import Figures, Record, Shape, whole
@@ -27,6 +28,27 @@ def _pool(record: Record, match: re.Match[str]) -> None:
     window = match["window"] or "all"
     record.part("blocks", window, whole(match["primary"]))
     record.add("tokens_per_block", whole(match["per"]))
+
+
+FRAMES = {
+    "load_weights": "load",
+    "_load_model": "load",
+    "configure_kv_cache_capacity": "profile",
+    "estimate_max_tokens": "profile",
+    "build_managers": "cache",
+    "warmup": "graphs",
+    "_forward_step": "serve",
+}
+"""Functions that a traceback names, and the stage of a start they are."""
+PRINTED = (("weights_bytes", "load"), ("kv_available_bytes", "cache"))
+COMPONENTS = (("model engine", "load"), ("kv cache", "cache"), ("warm", "graphs"))
+
+
+def _component(record: Record, match: re.Match[str]) -> None:
+    """What could not be created, in its own words."""
+    said = match["what"].lower()
+    stage = next((stage for word, stage in COMPONENTS if word in said), "")
+    at_stage(record, stage, match[0])
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -68,6 +90,12 @@ SHAPES: tuple[Shape, ...] = (
     Shape("tokens in paged KV cache", r"Using {kv_tokens} tokens in paged KV cache"),
     Shape("for k/v cache", r"Allocate {kv_available_bytes} for k/v cache"),
     Shape("maxNumSequences", r"maxNumSequences: {max_running_requests}"),
+    *memory_shapes("tensorrt_llm", FRAMES, PRINTED),
+    Shape(
+        "component could not be created",
+        r"following component could not be created: (?P<what>.*)",
+        read=_component,
+    ),
 )
 
 

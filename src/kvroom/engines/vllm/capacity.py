@@ -76,8 +76,15 @@ class VllmPool:
         return [stage for stage in self.stages if stage.groups]
 
     def request_blocks(self, tokens: int) -> int:
-        """Blocks of all groups that one request of ``tokens`` holds at most."""
-        return sum(self.group_blocks(group, tokens) for group in self.caching[0].groups)
+        """Blocks of all groups that one request of ``tokens`` holds at most.
+
+        Groups that are weighed count by the bytes of their own pages, in blocks of the first group's.
+        """
+        groups = self.caching[0].groups
+        if not groups[0].weighed:
+            return sum(self.group_blocks(group, tokens) for group in groups)
+        held = sum(self.group_blocks(group, tokens) * group.own_bytes for group in groups)
+        return ceil_div(held, groups[0].own_bytes)
 
     @property
     def num_blocks(self) -> int:

@@ -27,17 +27,24 @@ class Group:
     """Caches that share one table of blocks: one Spec for each, with its layer's index.
 
     ``members`` may be empty on a pipeline stage that holds none of a group's layers; ``spec`` stands
-    for the group there.
+    for the group there. ``weighed``: what a request takes of the pool is counted by the group's own
+    pages, and not by blocks.
     """
 
     spec: Spec
     members: tuple[LayerSpec, ...]
     padding_bytes: int = 0
+    weighed: bool = False
 
     @cached_property
     def page_bytes(self) -> int:
         """Bytes of one block of every member together."""
-        return sum(spec.page_bytes for _, spec in self.members) + self.padding_bytes
+        return self.own_bytes + self.padding_bytes
+
+    @cached_property
+    def own_bytes(self) -> int:
+        """The same without what fills the block up."""
+        return sum(spec.page_bytes for _, spec in self.members)
 
     @cached_property
     def kinds(self) -> tuple[Spec, ...]:
@@ -53,9 +60,7 @@ class Group:
     def on(self, layers: range) -> Group:
         """What of the group lies on the stage that holds ``layers``."""
         held = tuple(member for member in self.members if member[0] in layers)
-        return (
-            self if len(held) == len(self.members) else Group(self.spec, held, self.padding_bytes)
-        )
+        return self if len(held) == len(self.members) else replace(self, members=held)
 
 
 def check_context_ranks(deployment: Deployment, specs: Sequence[LayerSpec]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
+from kvroom.engines.log_memory import at_stage, memory_shapes
 from kvroom.engines.log_reader import LogReader, PrintedStart, Remedy
 from kvroom.engines.log_reprs import read_dict, read_keywords
 from kvroom.engines.log_shapes import Figures, Record, Shape, size
@@ -104,6 +105,34 @@ def _hbm_shares(record: Record, match: re.Match[str]) -> None:
     total, cap = float(match["total"]), float(match["cap"])
     if total:
         record.add("gpu_memory_utilization", round(cap / total, 2))
+
+
+FRAMES = {
+    "load_model": "load",
+    "process_weights_after_loading": "load",
+    "profile_run": "profile",
+    "determine_num_available_blocks": "profile",
+    "determine_available_memory": "profile",
+    "_dummy_sampler_run": "sampler",
+    "initialize_kv_cache": "cache",
+    "initialize_cache": "cache",
+    "_allocate_kv_cache": "cache",
+    "_allocate_kv_cache_tensors": "cache",
+    "capture_model": "graphs",
+    "compile_or_warm_up_model": "graphs",
+    "kernel_warmup": "graphs",
+    "execute_model": "serve",
+}
+"""Functions of its workers that a traceback names, and the stage of a start they are."""
+PRINTED = (
+    ("weights_bytes", "load"),
+    ("kv_available_bytes", "profile"),
+    ("cuda_graph_bytes", "graphs"),
+)
+
+
+def _sampler(record: Record, match: re.Match[str]) -> None:
+    at_stage(record, "sampler", match[0])
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -208,6 +237,9 @@ SHAPES: tuple[Shape, ...] = (
     ),
     Shape("available Mamba cache", r"max_num_seqs \(\d+\) exceeds.*", read=_refusal),
     Shape("less than desired GPU", r"Free memory on device.*", read=_refusal),
+    # no room for an allocation
+    *memory_shapes("vllm", FRAMES, PRINTED),
+    Shape("warming up sampler", r"CUDA out of memory occurred when warming up.*", read=_sampler),
     # the card, where a kernel's tuning file names it
     Shape("device_name=", r"device_name={gpu}(?:,dtype|,block|\.json|$|\s)"),
 )  # fmt: skip
@@ -375,4 +407,14 @@ class VllmLog(LogReader):
         return why
 
 
-LOG = VllmLog(engine=ENGINE, shapes=SHAPES, cache_flag="kv_cache_memory_bytes", whole_share=True)
+LOG = VllmLog(
+    engine=ENGINE,
+    shapes=SHAPES,
+    cache_flag="kv_cache_memory_bytes",
+    whole_share=True,
+    ways_out={
+        "profile": (("max_num_batched_tokens", (8192, 4096, 2048, 1024, 512)),),
+        "sampler": (("max_num_seqs", (512, 256, 128, 64, 32, 16, 8)),),
+        "graphs": (("max_num_seqs", (256, 128, 64, 32, 16)), ("enforce_eager", (True,))),
+    },
+)

@@ -3,12 +3,14 @@
 Beside the window, the compressed vectors and the indexer's keys, each compressor keeps the inputs of
 the tokens that it has not closed yet, as a short window in FP32. Latents take DeepSeek's packed FP8
 layout whatever the cache dtype. Sources: ``models/deepseek_v4`` and ``_get_packed_kv_cache_groups``
-(since 0.29; before, ``_get_kv_cache_groups_uniform_groups``).
+(since 0.29; before, ``_get_kv_cache_groups_uniform_groups``, whose printed size weighs each group by its
+pages: ``get_max_concurrency_for_kv_cache_config``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kvroom.engines.vllm.groups import CannotStart, Group, family
 from kvroom.engines.vllm.specs import LayerSpec, Spec
@@ -75,20 +77,31 @@ def packed_groups(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
     longest = [max(map(len, pages.values())) for pages in paged]
     if rules.packed == "tuples":
         length = least_padding(longest, longest[0])
-        slots = length * sum(next(iter(value))[1].page_bytes for value in paged[0].values())
+        slots = length * sum(paged[0])
         padding = slots - sum(spec.page_bytes for _, spec in full)
+        near = [_filled(members, tuple(paged[0])) for members in near]
+        paged = [paged[0], *map(_by_page, near)]
     else:
         mixed = [n for n, p in zip(longest[1:], paged[1:], strict=True) if len(p) > 1]
         length = least_padding(longest[1:], max(mixed, default=1)) if mixed else max(longest)
         padding = 0
-    made = [Group(full[0][1], tuple(full), padding)]
+    weighed = rules.packed == "tuples"
+    made = [Group(full[0][1], tuple(full), padding, weighed)]
     for members, pages in zip(near, paged[1:], strict=True):
         repeats = list(zip(*pages.values(), strict=True))
         count = ceil_div(len(repeats), length)
         for index in range(count):
             part = tuple(m for repeat in repeats[index::count] for m in repeat)
-            made.append(Group(members[0][1], part))
+            made.append(Group(members[0][1], part, weighed=weighed))
     return made
+
+
+def _filled(members: Sequence[LayerSpec], pages: Sequence[int]) -> list[LayerSpec]:
+    """Members whose pages are filled up to the nearest of ``pages`` that holds them."""
+    wide = {
+        own: min((page for page in pages if page >= own), default=own) for own in _by_page(members)
+    }
+    return [(layer, replace(spec, page_bytes=wide[spec.page_bytes])) for layer, spec in members]
 
 
 def _by_page(members: Sequence[LayerSpec]) -> dict[int, list[LayerSpec]]:

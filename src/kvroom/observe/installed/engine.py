@@ -150,15 +150,10 @@ class InstalledEngine:
         plain = replace(workings.plan, scenario=replace(scenario, model=MODEL))
         launched = launch(replace(workings, plan=plain))
         words: list[str] = []
-        for name, value in launched.flags:
-            if name.endswith("speculative-config") and value:
-                value = self._draft(json.loads(value), scenario, paths=paths)  # noqa: PLW2901
-            command = self.engine.command
-            bare = name.removeprefix("--").replace("-", "_")
-            if command is not None and bare in command.names.lists and value and value[0] == "[":
-                words += [name, *map(str, json.loads(value))]
-                continue
-            words += [name] if value is None else [name, value]
+        for name, *values in launched.flags:
+            if name.endswith("speculative-config") and values:
+                values = [self._draft(json.loads(values[0]), scenario, paths=paths)]  # noqa: PLW2901
+            words += [name, *values]
         return words, ()
 
     def _draft(self, config: dict[str, Any], scenario: Scenario, *, paths: bool) -> str:

@@ -102,6 +102,9 @@ def read(stream: IO[bytes]) -> StartupLog:
         (key for key, (_, r) in best.items() if r.lines),
         key=lambda k: (-len(found[k]), -best[k][1].lines),
     )
+    if not ranked:  # an allocation without room may be the whole of what was kept
+        ranked = [key for key, (_, r) in best.items() if r.shortages][:1]
+        notes += [f"no line says whose log it is: read as {k}'s" for _, k in ranked]
     if not ranked:
         return StartupLog(engine=None, notes=tuple(notes))
     server, name = key = ranked[0]
@@ -137,6 +140,7 @@ def read(stream: IO[bytes]) -> StartupLog:
         quantisation=reader.quantization(record),
         spread=spread,
         refusals=tuple(record.refusals),
+        shortage=record.shortage,
         notes=tuple(notes),
         cpu=bool(record.settings.get("cpu")),
         padding=tuple(record.parts.get("padding", ())),
@@ -203,6 +207,7 @@ class _Starts:
         current = self.current
         return bool(
             current.refusals
+            or current.shortages
             or current.parts.get("caches")
             or any(n in current.figures for n in CLOSING)
         )

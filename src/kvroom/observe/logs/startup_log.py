@@ -6,6 +6,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from kvroom.engines.log_shapes import Figures
+from kvroom.engines.shortage import Shortage
 from kvroom.records import dataclass
 
 
@@ -24,6 +25,8 @@ class StartupLog:
     quantisation: str | None = None
     spread: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
+    shortage: Shortage | None = None
+    """The allocation for which a GPU had no room, of several the one that missed most."""
     notes: tuple[str, ...] = ()
     cpu: bool = False
     padding: tuple[str, ...] = ()

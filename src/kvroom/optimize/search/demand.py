@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.planner.simulate import Objective, parse_slo
@@ -71,6 +72,19 @@ def demand_of(workload: Workload | None, slo: str, seed: int) -> Demand:
     )
 
 
+def demand_of_trace(summary: Mapping[str, Any], slo: str) -> Demand:
+    """The demand of a trace (``PlayedTrace.summary``)."""
+    return Demand(
+        input_tokens=summary["input_tokens"],
+        output_tokens=summary["output_tokens"],
+        longest_tokens=summary["longest_tokens"],
+        reuses=summary["reuses"],
+        users=summary["sessions_at_a_time"],
+        requests_per_s=summary["requests_per_s"],
+        slo=objectives(slo),
+    )
+
+
 def _load(workload: Workload, source: Synthetic, free: bool) -> tuple[int | None, float | None]:
     """(users, requests a second), one of them or neither."""
     if free:
@@ -95,7 +109,7 @@ def _load(workload: Workload, source: Synthetic, free: bool) -> tuple[int | None
         raise KvroomError("workload.arrivals", "once", "is no steady load", fix)
     if arrivals.users:
         return arrivals.users, None
-    return None, arrivals.rate_per_s * source.calls
+    return None, arrivals.busiest_per_s * source.calls
 
 
 def objectives(text: str) -> tuple[Objective, ...]:

@@ -13,6 +13,9 @@ from functools import cached_property
 from math import ceil, inf
 from typing import Any
 
+from kvroom.distributed.journal import Journal
+from kvroom.distributed.processes import MakePool
+from kvroom.distributed.workers import Progress, Unit, run_all, unit_name
 from kvroom.engines.registry import engine_of
 from kvroom.hardware.device import Device
 from kvroom.hardware.reader import resolve
@@ -26,10 +29,8 @@ from kvroom.optimize.search.closed_form import (
     priced,
 )
 from kvroom.optimize.search.demand import Demand
-from kvroom.optimize.search.journal import Journal
 from kvroom.optimize.search.space import Candidate, Space, candidates
 from kvroom.optimize.search.trial import tried
-from kvroom.optimize.search.workers import MakePool, Progress, Unit, run_all, unit_name
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 

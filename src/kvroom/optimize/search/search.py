@@ -13,6 +13,9 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from kvroom.distributed.journal import Journal
+from kvroom.distributed.processes import MakePool
+from kvroom.distributed.workers import Progress
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import load as load_model
 from kvroom.models.spec import ModelSpec
@@ -20,12 +23,12 @@ from kvroom.optimize.cost import figures_of
 from kvroom.optimize.search.answers import Answer, Found, front, why_not_first
 from kvroom.optimize.search.closed_form import Question, scenario_of
 from kvroom.optimize.search.hunt import Hunt, Scored, firsts
-from kvroom.optimize.search.journal import Journal
+from kvroom.optimize.search.played import PlayedTrace
 from kvroom.optimize.search.space import Space
-from kvroom.optimize.search.workers import MakePool, Progress
 from kvroom.planner.plan import work
 from kvroom.scenario.layout import DEGREES
 from kvroom.scenario.scenario import Scenario
+from kvroom.units import show_seconds
 
 SIMULATE = 8
 """Kinds of answer wanted that a simulation bears out."""
@@ -48,8 +51,10 @@ def search(
     journal: str | None = None,
     pool: MakePool | None = None,
     progress: Progress | None = None,
+    traced: PlayedTrace | None = None,
 ) -> Found:
-    """Search ``space`` for what serves ``base``'s model and workload within ``slo``.
+    """Search ``space`` for what serves ``base``'s model and workload within ``slo``; in the place of the
+    workload a trace's ``traced``, which is ``lent`` to whoever simulates.
 
     ``base``'s card does not count; degrees of its layout that differ from one, and more replicas than one,
     are fixed choices. ``simulate`` kinds of answer are borne out by simulation (0: none), ``per`` "gpu" the
@@ -59,7 +64,7 @@ def search(
     if per not in (None, GPU):
         raise KvroomError("--per", per, "is no group", did_you_mean(str(per), (GPU,), "Write gpu."))
     space = _fixed(base, space or Space())
-    question = _question(base, slo, seed, space)
+    question = _question(base, slo, seed, space, traced)
     asked = {"question": question.to_dict(), "space": space.to_dict(), "simulate": simulate}
     with Journal(journal, asked | {"per": per}) as kept:
         hunt = Hunt(
@@ -99,11 +104,13 @@ def _by_card(rows: Sequence[Scored]) -> list[list[Scored]]:
     return list(groups.values())
 
 
-def _question(base: Scenario, slo: str, seed: int, space: Space) -> Question:
+def _question(
+    base: Scenario, slo: str, seed: int, space: Space, traced: PlayedTrace | None
+) -> Question:
     keys = {key: value for key, value in base.differences().items() if key not in OWN}
     workload = base.workload
-    load: dict[str, Any] = {}
-    if workload is not None:
+    load: dict[str, Any] = {} if traced is None else dict(traced.load)
+    if workload is not None and traced is None:
         load = {key: value for key, value in workload.to_dict().items() if value is not None}
         load.pop("static", None) if not workload.static else None
         seed = seed or workload.seed or 0
@@ -116,6 +123,7 @@ def _question(base: Scenario, slo: str, seed: int, space: Space) -> Question:
         seed=seed,
         max_gpus=space.max_gpus,
         replicas=base.replicas if base.replicas > 1 or base.disaggregation else None,
+        trace=None if traced is None else traced.summary,
     )
     demand = question.demand()
     if "context_tokens" not in keys:
@@ -183,7 +191,7 @@ def _told(
         ),
         nearest=tuple(near),
         unpriced=tuple(_unpriced(x) for x in _unpriced_best(does))[:SHOWN_UNPRICED],
-        sentence=_cheapest(answers[0], searched)
+        sentence=_cheapest(answers[0], searched, asked=bool(hunt.demand.slo))
         if answers
         else _nothing(hunt, rows, refused, near),
         journal=journal,
@@ -313,22 +321,30 @@ def _objective(hunt: Hunt) -> dict[str, Any]:
         "output_tokens": demand.output_tokens,
         "minimise": "usd_per_million_output_tokens" if demand.free else "usd_per_hour",
         "seed": hunt.question.seed,
+        "trace": None if hunt.question.trace is None else dict(hunt.question.trace),
     }
 
 
-def _cheapest(best: Answer, searched: Mapping[str, Any]) -> str:
-    """The answer in a sentence, whether it is the optimum, and whether the closed form is borne out."""
+def _cheapest(best: Answer, searched: Mapping[str, Any], *, asked: bool) -> str:
+    """The answer in a sentence, whether it is the optimum, and whether the closed form is borne out; where
+    no objective was ``asked`` for, which waits it has."""
     money = best.row["usd_per_hour"]
     price = f" at ${money:,.2f} an hour" if money is not None else ", whose price is not known"
     gpus, n = best.row["gpus"], searched["simulated"]
-    first = "The cheapest that does"
+    first = "The cheapest that does" if asked else "The cheapest, however long its users wait"
     if best.simulated and not searched["proven"]:
-        first = f"The cheapest of {n:,} simulated"
+        first = f"The cheapest of {n:,} simulated{'' if asked else ', however long its users wait'}"
     text = f"{first}: {best.name}, {gpus:,} GPU{'s' if gpus > 1 else ''}{price}"
     if best.margin:
         name, ratio = min(best.margin.items(), key=lambda x: x[1])
         text += f", {name} with {ratio:.0%} to spare"
     text += "." if best.simulated else ", in closed form alone."
+    times = best.trial or best.row
+    if not asked and times["ttft_s"] is not None:
+        waits = f"TTFT {show_seconds(times['ttft_s'])}, TPOT {show_seconds(times['tpot_s'])}"
+        text += (
+            f" No objective was asked for, and these are its times: {waits} (--slo sets limits)."
+        )
     if searched["stopped"]:
         text += " The search was stopped before it was over."
     for metric, share in searched["simulated_within_band"].items():

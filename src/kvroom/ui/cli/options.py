@@ -114,6 +114,16 @@ engine_python_option = click.option(
 )
 
 
+def cluster_options(command: Any) -> Any:
+    """Give ``command`` the options of work that many share."""
+    for flag, takes, words in (
+        ("--journal", "FILE", "Keep what is done; go on from it."),
+        ("--cluster", "WORKERS", "Who works: processes:N, ray, ray:ADDRESS, auto."),
+    ):
+        command = click.option(flag, metavar=takes, help=words)(command)
+    return command
+
+
 def settings_from(pairs: tuple[str, ...]) -> dict[str, str]:
     """Values of ``--set`` by the name of the variable."""
     settings: dict[str, str] = {}
@@ -182,6 +192,18 @@ def reconcile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorate):
         command = decorator(command)
     return command
+
+
+def play_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that say how the sessions of a trace are played."""
+    command = click.option(
+        "--recorded-times", is_flag=True, help="Send a trace's sessions when they were recorded."
+    )(command)
+    return click.option(
+        "--sessions",
+        metavar="COUNT",
+        help="Sessions of the trace at a time (default: as they came).",
+    )(command)
 
 
 def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:

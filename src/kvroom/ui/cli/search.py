@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -12,10 +11,17 @@ from kvroom.errors import KvroomError
 from kvroom.scenario.layout import DEGREES, counted_cards
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.cli.completion import complete
-from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.options import (
+    cluster_options,
+    play_options,
+    scenario_from,
+    scenario_options,
+    trace_options,
+)
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, file_options, write
+from kvroom.ui.terminal.progress import units_progress
 from kvroom.units import parse_count, parse_tokens
 
 STAND_IN = "H100-SXM"
@@ -49,6 +55,9 @@ def list_options(command: Any) -> Any:
     "--slo ttft_p95=4s,tpot_p95=50ms",
 )
 @scenario_options
+@click.option("--trace", metavar="FILE", help="What is served: a trace, in place of a workload.")
+@play_options
+@trace_options
 @click.option("--slo", default="", metavar="SLO", help="Objectives: ttft_p95=2s,tpot_p95=50ms.")
 @list_options
 @click.option("--no-pools", is_flag=True, help="Leave out pools of prompts and of answers.")
@@ -62,14 +71,21 @@ def list_options(command: Any) -> Any:
     help="Kinds of answer to bear out by simulation (default: 8; 0: none).",
 )
 @click.option("--seed", default="0", metavar="N", help="Of the simulations (default: 0).")
-@click.option("--journal", metavar="FILE", help="Keep what is done; go on from it.")
-@click.option("--jobs", metavar="N", help="Processes (default: one a core).")
-@click.option("--ray", metavar="ADDRESS", help="Work on a Ray cluster (auto: this machine's).")
+@cluster_options
+@click.option("--jobs", metavar="N", hidden=True, help="--cluster processes:N.")
+@click.option("--ray", metavar="ADDRESS", hidden=True, help="--cluster ray:ADDRESS.")
 @file_options
 @json_option
 @answers_errors
 def search(
     *,
+    trace: str | None,
+    sessions: str | None,
+    recorded_times: bool,
+    hash_tokens: str | None,
+    skip_bad_lines: bool,
+    columns: str | None,
+    tokenizer: str | None,
     slo: str,
     no_pools: bool,
     per: str | None,
@@ -77,6 +93,7 @@ def search(
     max_gpus: str,
     seed: str,
     journal: str | None,
+    cluster: str | None,
     jobs: str | None,
     ray: str | None,
     csv: str | None,
@@ -90,7 +107,8 @@ def search(
 
     Every deployment is judged in closed form; the cheapest that may do are simulated, until none can be
     cheaper than the best. Without a rate or users the cheapest million tokens within the objectives are
-    sought. Ctrl-C answers with what is known so far.
+    sought. Of a trace the simulations play its requests, as simulate does. Ctrl-C answers with what is known
+    so far.
     """
     from kvroom.ui.terminal import search as text
 
@@ -122,9 +140,15 @@ def search(
         simulate=_number("--simulate", trials),
         per=per,
         journal=journal,
-        jobs=_number("--jobs", jobs) if jobs is not None else os.cpu_count() or 1,
-        pool=_ray(ray),
-        progress=text.progress(),
+        cluster=_cluster(cluster, jobs, ray),
+        progress=units_progress(),
+        trace=trace,
+        sessions=None if sessions is None else _number("--sessions", sessions),
+        recorded_times=recorded_times,
+        hash_tokens=hash_tokens,
+        skip_bad_lines=skip_bad_lines,
+        columns=columns,
+        tokenizer=tokenizer,
     )
     write(found, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
@@ -180,9 +204,12 @@ def _number(flag: str, text: str) -> int:
     return parse_count(flag, text, low=0, high=10**12)
 
 
-def _ray(address: str | None) -> Any:
-    if address is None:
-        return None
-    from kvroom.ui.ray_workers import ray_pool
-
-    return ray_pool(address)
+def _cluster(cluster: str | None, jobs: str | None, ray: str | None) -> str:
+    """Who works, of the one word or of one of those that it took the place of."""
+    said = {"--cluster": cluster, "--jobs": jobs, "--ray": ray}
+    several = [flag for flag, value in said.items() if value is not None]
+    if len(several) > 1:
+        raise KvroomError(several[1], said[several[1]], f"and {several[0]} are two", "Give one.")
+    if jobs is not None:
+        return f"processes:{_number('--jobs', jobs)}"
+    return f"ray:{ray}" if ray is not None else cluster or "processes"

@@ -32,7 +32,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "The run": (
         "--simulate", "--seed", "--seeds", "--warmup", "--splits", "--cliff", "--script", "--journal",
-        "--jobs", "--ray", "--sweep", "--policy", "--block-tokens", "--capacity", "--interval", "--count",
+        "--cluster", "--sweep", "--policy", "--block-tokens", "--capacity", "--interval", "--count",
         "--window", "--timeout",
     ),
     "Questions from files": ("--scenario", "--jsonl"),

@@ -15,7 +15,9 @@ from kvroom.planner.simulate import parse_slo
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.cli.options import (
+    cluster_options,
     engine_python_option,
+    play_options,
     scenario_from,
     scenario_options,
     trace_options,
@@ -25,7 +27,7 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, report_options, write
 from kvroom.ui.rows import RowFile
 from kvroom.ui.terminal.cluster import splits_text
-from kvroom.ui.terminal.progress import Progress, seldom_collected
+from kvroom.ui.terminal.progress import Progress, seldom_collected, units_progress
 from kvroom.units import parse_count
 from kvroom.workloads.synthetic import of_workload
 
@@ -46,12 +48,7 @@ STOPPED = 130
 @click.option("--seed", metavar="NUMBER", help="Draw the workload anew.")
 @click.option("--seeds", metavar="COUNT", help="Draw it so many times: bands over seeds.")
 @click.option("--warmup", metavar="COUNT", help="Leave the first requests out of the times.")
-@click.option(
-    "--sessions", metavar="COUNT", help="Sessions of the trace at a time (default: as they came)."
-)
-@click.option(
-    "--recorded-times", is_flag=True, help="Send a trace's sessions when they were recorded."
-)
+@play_options
 @click.option("--slo", metavar="SLO", help="What is wanted: ttft_p95=2s,tpot_p95=50ms.")
 @click.option("--per-request", metavar="OUT", help="Write one line a request (.jsonl, .parquet).")
 @click.option(
@@ -75,6 +72,7 @@ STOPPED = 130
     help="Who schedules: own rules (the default), or the engine that is installed.",
 )
 @engine_python_option
+@cluster_options
 @json_option
 @answers_errors
 def simulate(
@@ -99,6 +97,8 @@ def simulate(
     svg: str | None,
     scheduler: str,
     engine_python: str | None,
+    journal: str | None,
+    cluster: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -139,6 +139,29 @@ def simulate(
         raise KvroomError("--scheduler", scheduler, "serves one simulation at a time", fix)
     scenario = scenario_from(given)
     many = 1 if seeds is None else parse_count("--seeds", seeds, low=1, high=1000)
+    if cluster is not None or journal is not None:
+        _check_spread(cliff=cliff, splits=splits, per_request=per_request)
+        try:
+            spread = api.simulate(
+                scenario,
+                seeds=many,
+                warmup=_warmup(warmup),
+                sessions=_sessions(sessions),
+                recorded_times=recorded_times,
+                keep_requests=False,
+                scheduler=scheduler,
+                cluster=cluster,
+                journal=journal,
+                progress=units_progress(),
+                slo=parse_slo(slo) if slo else (),
+                **requests,
+            )
+        except KeyboardInterrupt:
+            click.echo(f"kvroom: stopped; {_goes_on(journal)}", err=True)
+            sys.exit(STOPPED)
+        write(spread, html=html, svg=svg)
+        _answer(spread.to_dict(), lambda _: text.show(spread), as_json=as_json)
+        return
     with Progress(_expected(scenario, trace)) as progress, seldom_collected():
         run: dict[str, Any] = {
             **requests,
@@ -175,6 +198,19 @@ def simulate(
         _answer(answer.to_dict(), lambda _: text.show(answer), as_json=as_json)
     if not splits and (fallen if cliff is not None else answer).stopped:
         _stopped()
+
+
+def _check_spread(*, cliff: str | None, splits: bool, per_request: str | None) -> None:
+    for flag, value in (("--cliff", cliff), ("--splits", splits), ("--per-request", per_request)):
+        if value:
+            fix = f"Leave {flag} out, or --cluster and --journal."
+            raise KvroomError(flag, None if value is True else value, "is of one process", fix)
+
+
+def _goes_on(journal: str | None) -> str:
+    if journal is None:
+        return "with --journal FILE it would go on from here"
+    return f"the same command goes on from {journal}"
 
 
 def _sessions(text: str | None) -> int | None:

@@ -6,7 +6,7 @@ import gc
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -80,3 +80,20 @@ def seldom_collected() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def units_progress() -> Callable[[str, int, int], None]:
+    """Tell on standard error how many units are done: a line rewritten on a terminal, else every quarter."""
+    live = sys.stderr.isatty()
+    told: dict[str, int] = {}
+
+    def tell(stage: str, done: int, total: int) -> None:
+        quarter = 4 * done // total
+        if not live and told.get(stage) == quarter:
+            return
+        told[stage] = quarter
+        line = f"{stage}: {done:,} of {total:,} units"
+        end = "" if live and done < total else "\n"
+        print(f"\r\x1b[K{line[:79]}" if live else line, end=end, file=sys.stderr, flush=True)
+
+    return tell

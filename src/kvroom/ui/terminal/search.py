@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-
 import click
 
 from kvroom.optimize.search.answers import Answer, Found
@@ -36,6 +33,10 @@ def show(found: Found) -> str:
         told = ", ".join(f"{x['name']} ({x['gpus']:,})" for x in found.unpriced)
         blocks.append(paragraph(f"Without a known price would do, by their GPUs: {told}."))
     blocks.append(_searched(found))
+    trace = found.objective["trace"]
+    if trace is not None:
+        blocks.append(paragraph(f"Simulations play the trace {trace['name']}."))
+        blocks += [paragraph(f"Note: {note}.") for note in trace["notes"]]
     text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
 
@@ -45,6 +46,8 @@ def _head(found: Found) -> str:
     load = "as much as one deployment serves"
     if objective["users"] is not None:
         load = f"{objective['users']:,} users"
+        if objective["trace"] is not None:
+            load = f"{objective['users']:,} sessions at a time"
     elif objective["requests_per_s"] is not None:
         load = f"{objective['requests_per_s']:,.4g} requests a second"
     limits = ", ".join(f"{name} {_time(limit)}" for name, limit in objective["slo"].items())
@@ -106,19 +109,3 @@ def _searched(found: Found) -> str:
         told = " and ".join(f"{share:.0%} of {metric.upper()}" for metric, share in shares)
         text += f", {told} within the closed form's bands" if told else ""
     return paragraph(text + ".")
-
-
-def progress() -> Callable[[str, int, int], None]:
-    """Tell on standard error how far a search is: one line rewritten on a terminal, else every quarter."""
-    live = sys.stderr.isatty()
-    told: dict[str, int] = {}
-
-    def tell(stage: str, done: int, total: int) -> None:
-        quarter = 4 * done // total
-        if not live and told.get(stage) == quarter:
-            return
-        told[stage] = quarter
-        line = f"{stage}: {done:,} of {total:,} units"
-        click.echo(f"\r\x1b[K{line}" if live else line, err=True, nl=not live or done == total)
-
-    return tell

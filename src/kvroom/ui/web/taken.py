@@ -113,7 +113,7 @@ def _read(data: bytes, asked: dict[str, Any], name: str) -> Taken:
         keys = Scenario.from_link(text).differences()
         return Taken(kind="link", title="a link", scenario=keys)
     log = read_bytes(data)
-    if log.engine is not None and (log.printed or log.refusals):
+    if log.engine is not None and (log.printed or log.refusals or log.shortage):
         return _figured(data, asked)
     command, refused = None, None
     if len(data) <= MOST_COMMAND_BYTES:

@@ -124,9 +124,16 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
             "title": f"{found.engine} {found.engine_version or ''}".strip(),
             "lines": [asdict(account) for account in found.accounts],
             "difference": difference(found, figure["stairs"], measured, lent),
-            "notes": [*words, *found.refusals, *_blocks_said(found), *found.notes],
+            "notes": [*words, *_short(found), *found.refusals, *_blocks_said(found), *found.notes],
         },
     }
+
+
+def _short(found: Reconciliation) -> list[str]:
+    """That it ran out of memory, and what would do."""
+    if found.shortage is None:
+        return []
+    return [found.sentence, *(f"What would do: {cure.text}." for cure in found.remedies[:1])]
 
 
 def _after_engine(stairs: list[dict[str, Any]]) -> int:

@@ -1,10 +1,11 @@
-"""A search's units of work on a Ray cluster (the ``cluster`` extra)."""
+"""Units of work on a Ray cluster (the ``cluster`` extra)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -23,16 +24,26 @@ class RayPool(Executor):
     def __init__(self, ray: Any) -> None:
         self._ray = ray
         self._run = ray.remote(max_retries=RETRIES, retry_exceptions=False)(_call)
+        self._given: list[Any] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Give ``fn`` to the cluster."""
         given = self._run.remote(fn, args, kwargs)
+        self._given.append(given)
         answer: Future[Any] = Future()
         given.future().add_done_callback(lambda done: self._settle(done, answer))
         return answer
 
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let go of what was given out; ``cancel_futures`` ends what is not done."""
+        for given in self._given if cancel_futures else ():
+            self._ray.cancel(given, force=True)
+        self._given.clear()
+
     def _settle(self, done: Future[Any], answer: Future[Any]) -> None:
         error = done.exception()
+        if answer.cancelled():
+            return
         if error is None:
             answer.set_result(done.result())
             return
@@ -48,23 +59,34 @@ def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     return fn(*args, **kwargs)
 
 
-def ray_pool(address: str) -> Callable[[], Executor]:
+def ray_pool(address: str, field: str = "--cluster") -> Callable[[], Executor]:
     """What makes a pool on the Ray cluster at ``address`` (``auto``: the one this machine is part of).
 
-    KvroomError where Ray is not installed or no cluster answers.
+    Workers get this kvroom; what reads Parquet they must have themselves. KvroomError where Ray is not
+    installed or no cluster answers.
     """
+    ray = _connected(address, field)
+    return lambda: RayPool(ray)
+
+
+def ray_cpus(address: str, field: str = "--cluster") -> int:
+    """How many CPUs the cluster at ``address`` has, at least one."""
+    return max(1, int(_connected(address, field).cluster_resources().get("CPU", 1)))
+
+
+def _connected(address: str, field: str) -> Any:
     try:
         ray = import_module("ray")
     except ImportError:
-        fix = "pip install 'kvroom[cluster]', or search with --jobs on this machine."
-        raise KvroomError("--ray", address, "needs Ray", fix) from None
+        fix = "pip install 'kvroom[cluster]', or write --cluster processes."
+        raise KvroomError(field, address, "needs Ray", fix) from None
     if not ray.is_initialized():
+        # The same code everywhere: figures are the same to the last digit only then.
+        own = {"py_modules": [str(Path(__file__).parent)], "excludes": ["**/__pycache__"]}
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="error")
+            ray.init(address=address, log_to_driver=False, logging_level="error", runtime_env=own)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            fix = "Start one with `ray start --head`, or give its address."
+            fix = "Start one with `ray start --head`, or give its address: ray:HOST:6379."
             said = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-            raise KvroomError(
-                "--ray", address, f"is no cluster that answers ({said})", fix
-            ) from None
-    return lambda: RayPool(ray)
+            raise KvroomError(field, address, f"is no cluster that answers ({said})", fix) from None
+    return ray

@@ -1,4 +1,4 @@
-"""What a search has done so far, on disk: a line a unit of work, so that a killed one goes on.
+"""What a long run has done so far, on disk: a line a unit of work, so that a killed one goes on.
 
 The first line names the question; a journal of another question is refused. A line is written whole and
 flushed before it counts; what a kill cut off is dropped.
@@ -26,11 +26,18 @@ def fingerprint(value: Any) -> str:
 
 
 class Journal:
-    """Results by the digest of their unit of work; in memory alone where ``path`` is None."""
+    """Results by the digest of their unit of work; in memory alone where ``path`` is None.
 
-    def __init__(self, path: str | None, question: Mapping[str, Any]) -> None:
+    A ``lean`` one leaves results where they lie on disk, and remembers no others.
+    """
+
+    def __init__(
+        self, path: str | None, question: Mapping[str, Any], *, lean: bool = False
+    ) -> None:
         self.path = path
+        self.lean = lean
         self.done: dict[str, Any] = {}
+        self._where: dict[str, int] = {}
         self._file: IO[bytes] | None = None
         if path is not None:
             self._open(Path(path), fingerprint(question))
@@ -60,19 +67,39 @@ class Journal:
                     if good:
                         break
                     raise KvroomError(
-                        "--journal", str(path), "is no journal of a search", "Give another file."
+                        "--journal", str(path), "is no journal of kvroom's", "Give another file."
                     )
                 if not good and told != head:
-                    message = "belongs to another search"
+                    message = "belongs to another question"
                     raise KvroomError("--journal", str(path), message, "Give another file.")
                 if good:
-                    self.done[told["unit"]] = told["result"]
+                    self._remember(told["unit"], told["result"], good)
                 good += len(line)
         return good
 
+    def _remember(self, unit: str, result: Any, at: int) -> None:
+        if self.lean:
+            self._where[unit] = at
+        else:
+            self.done[unit] = result
+
+    def __contains__(self, unit: str) -> bool:
+        return unit in self.done or unit in self._where
+
+    def result(self, unit: str) -> Any:
+        """What came of ``unit``, which is done."""
+        if unit in self.done:
+            return self.done[unit]
+        assert self.path is not None
+        with Path(self.path).open("rb") as file:
+            file.seek(self._where[unit])
+            told = _line(file.readline())
+        assert told is not None
+        return told["result"]
+
     def add(self, unit: str, result: Any) -> None:
         """Note that ``unit`` is done."""
-        self.done[unit] = result
+        self._remember(unit, result, self._file.tell() if self._file is not None else 0)
         if self._file is not None:
             self._write({"unit": unit, "result": result})
 

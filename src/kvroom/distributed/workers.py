@@ -6,39 +6,21 @@ not done again; a unit whose worker died is given to another.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import BrokenExecutor, Future, as_completed
 from typing import Any
 
+from kvroom.distributed.journal import Journal, fingerprint
+from kvroom.distributed.processes import MakePool
 from kvroom.errors import KvroomError
-from kvroom.models.load import HubReader, ask
-from kvroom.optimize.search.journal import Journal, fingerprint
 
 TRIES = 3
 """Times that a unit is given out before a search gives up."""
 
 Unit = Mapping[str, Any]
 Function = Callable[[Unit], Any]
-MakePool = Callable[[], Executor]
 Progress = Callable[[str, int, int], None]
 """Told of (what is done, how many are done, of how many)."""
-
-
-def processes(jobs: int, hub: HubReader | None = None) -> MakePool | None:
-    """A pool of ``jobs`` processes, which read models from ``hub`` too; None: do it in this one."""
-    if jobs <= 1:
-        return None
-    return lambda: ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(hub,)
-    )
-
-
-def _begin(hub: HubReader | None) -> None:
-    """A worker reads models as its parent does, and leaves an interrupt from the keyboard to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ask(hub)
 
 
 def unit_name(stage: str, unit: Unit) -> str:
@@ -56,16 +38,44 @@ def run_all(
     progress: Progress | None = None,
 ) -> list[Any]:
     """The results of ``units``, in their order."""
-    names = [unit_name(stage, unit) for unit in units]
-    left = {name: unit for name, unit in zip(names, units, strict=True) if name not in journal.done}
-    total = len(set(names))
+    results: list[Any] = [None] * len(units)
+    take = results.__setitem__
+    run_each(stage, function, units, journal, take, pool=pool, progress=progress)
+    return results
+
+
+def run_each(
+    stage: str,
+    function: Function,
+    units: Sequence[Unit],
+    journal: Journal,
+    take: Callable[[int, Any], None],
+    *,
+    pool: MakePool | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Hand each result to ``take`` as it is there, with its unit's place among ``units``."""
+    places: dict[str, list[int]] = {}
+    left: dict[str, Unit] = {}
+    for place, unit in enumerate(units):
+        name = unit_name(stage, unit)
+        places.setdefault(name, []).append(place)
+        left[name] = unit
+    total = len(left)
+
+    def over(name: str, result: Any) -> None:
+        del left[name]
+        for place in places[name]:
+            take(place, result)
 
     def done(name: str, result: Any) -> None:
         journal.add(name, result)
-        del left[name]
+        over(name, result)
         if progress:
             progress(stage, total - len(left), total)
 
+    for name in [name for name in left if name in journal]:
+        over(name, journal.result(name))
     if progress and total:
         progress(stage, total - len(left), total)
     if pool is None or len(left) < 2:
@@ -73,7 +83,6 @@ def run_all(
             done(name, function(unit))
     else:
         _pooled(function, left, done, pool)
-    return [journal.done[name] for name in names]
 
 
 def _pooled(
@@ -101,6 +110,7 @@ def _pooled(
                 raise
     if left:
         fix = (
-            "Look at the workers' memory, or take fewer with --jobs; --journal keeps what is done."
+            "Look at the workers' memory, or take fewer (--cluster processes:2); --journal keeps what "
+            "is done."
         )
-        raise KvroomError("--jobs", len(left), "units of work were lost with their workers", fix)
+        raise KvroomError("--cluster", len(left), "units of work were lost with their workers", fix)
