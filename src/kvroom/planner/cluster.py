@@ -37,6 +37,7 @@ from kvroom.simulator.cluster import Cluster
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.feed import Feed
 from kvroom.simulator.frames import Frame, FrameRecorder
+from kvroom.simulator.group_engine import GroupEngine
 from kvroom.simulator.managed_cluster import ManagedCluster
 from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Common, Plant
@@ -113,6 +114,10 @@ class ReplicaGroup:
                 connector=connector or tiers,
                 events=tiers,
             )
+        plain = together is None and tell is None and not drafts
+        named = feed.naming is not None
+        if rules.jumps_over_groups(named) and plain and connector is None and tiers is None:
+            return GroupEngine(setup, self.clock, outcome, unit=unit, follow=follow)
         if tell is not None:
             if rules.own is not None:
                 fix = "Replay it with --engine vllm."
