@@ -60,7 +60,7 @@ def compared(engine: InstalledEngine, load: Load) -> Comparison:
     if not made.answer.starts or "error" in asked.told:
         both = not made.answer.starts and "error" in asked.told
         return Comparison(load, refused=("both: " if both else "") + asked.note)
-    rules = engines.serving_rules(made.deployment, made.answer)
+    rules = engines.served_by(made.deployment, made.answer)
     own, theirs = Trail(), Trail()
     scheduler = rules.setup.scheduler()
     hash_tokens = scheduler.cache.hash_tokens
