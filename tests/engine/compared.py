@@ -60,7 +60,7 @@ def compared(engine: InstalledEngine, load: Load) -> Comparison:
     if not made.answer.starts or "error" in asked.told:
         both = not made.answer.starts and "error" in asked.told
         return Comparison(load, refused=("both: " if both else "") + asked.note)
-    rules = engines.serving_rules(made.deployment, made.answer)
+    rules = engines.served_by(made.deployment, made.answer)
     own, theirs = Trail(), Trail()
     ours = play(rules.scheduler(), load.served(rules.name_tokens), on_scheduled=own)
     begun = engine.ask("begin")
