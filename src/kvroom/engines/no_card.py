@@ -219,7 +219,7 @@ def _placed(place: Callable[[Any], str]) -> Any:
     def named(value: object) -> bool:
         return isinstance(value, str | torch.device) and str(value).startswith("cuda")
 
-    class Placed(mode):  # type: ignore[misc]
+    class OffCard(mode):  # type: ignore[misc]
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -233,7 +233,7 @@ def _placed(place: Callable[[Any], str]) -> Any:
                 return _sparse(func, args, kwargs)
             return func(*args, **kwargs)
 
-    return Placed()
+    return OffCard()
 
 
 def _sparse(func: Any, args: Any, kwargs: Any) -> Any:

@@ -19,8 +19,8 @@ from typing import Any
 
 from kvroom.engines.config_folder import fresh, with_architecture
 from kvroom.engines.moved import given_to, named
-from kvroom.engines.no_card import off_card, stand_in_for_driver, stand_in_for_kernels
-from kvroom.engines.sglang.played import Player
+from kvroom.engines.no_card import Absent, off_card, stand_in_for_driver, stand_in_for_kernels
+from kvroom.engines.sglang.played import SglangPlayer
 
 REFUSALS = (ValueError, NotImplementedError, AssertionError, RuntimeError)
 """How SGLang refuses a configuration."""
@@ -62,7 +62,7 @@ SKIPPED = (
 """What a model runner does beside a card only, and nothing of capacity or scheduling follows from."""
 
 
-class Memory:
+class CardMemory:
     """Bytes of each card: all, and those free before the weights are loaded and after."""
 
     def __init__(self, total: int) -> None:
@@ -88,10 +88,10 @@ class SglangAsked:
     """The questions that an installed SGLang answers."""
 
     def __init__(self) -> None:
-        self.memory = Memory(0)
+        self.memory = CardMemory(0)
         self.question: tuple[Sequence[str], dict[str, int]] = ((), {})
         self.server: Any = None
-        self.players: list[Player] = []
+        self.players: list[SglangPlayer] = []
 
     def about(self, card: dict[str, Any] | None = None) -> dict[str, Any]:
         """Its version; ``card``: the one that it is to think it runs on."""
@@ -99,7 +99,7 @@ class SglangAsked:
             raise ImportError("cards other than NVIDIA's cannot be stood in for")
         import torch
 
-        self.memory = memory = Memory(card["memory_bytes"])
+        self.memory = memory = CardMemory(card["memory_bytes"])
         stand_in_for_kernels(KERNELS, PACKAGES, ("_", "sgl"))
         stand_in_for_driver(card)
         torch.version.cuda = "13.0"
@@ -112,6 +112,8 @@ class SglangAsked:
         }
         for name, value in told.items():
             setattr(torch.cuda, name, value)
+        extensions: Any = importlib.import_module("torch.utils.cpp_extension")
+        extensions.load = lambda name, *_, **__: Absent(name)  # nothing is compiled
         sglang: Any = importlib.import_module("sglang")
         utils: Any = importlib.import_module("sglang.srt.utils")
         for holder in (utils, getattr(utils, "common", utils)):
@@ -134,7 +136,7 @@ class SglangAsked:
     def begin(self) -> dict[str, Any]:
         """A scheduler of the server that ``capacity`` asked about, with empty pools."""
         server, self.server = self.server, None
-        self.players.append(Player(server or self._server()[0]))
+        self.players.append(SglangPlayer(server or self._server()[0]))
         return {"number": len(self.players) - 1, **self.players[-1].facts()}
 
     def step(self, engine: int, **what: Any) -> dict[str, Any]:

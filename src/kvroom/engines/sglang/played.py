@@ -59,7 +59,7 @@ class Sampled(list[int]):
         return list(self)
 
 
-class Player:
+class SglangPlayer:
     """One scheduler as it serves: what it was given, what is on its way."""
 
     def __init__(self, server: Any) -> None:

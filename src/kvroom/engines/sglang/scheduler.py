@@ -53,7 +53,7 @@ class SglangSettings:
     """As in ``SglangRules``."""
 
 
-class Held:
+class HeldTokens:
     """What a request holds: its text, the ``node`` of the tree up to which it locks it, how many tokens that
     is, how many it holds beyond (``own``), and up to where its prompt is computed (``end``; ``prompting``
     until its first token is there)."""
@@ -66,7 +66,7 @@ class Held:
         self.prompting = True
 
 
-class Room:
+class BatchRoom:
     """What is left to give to prompts while a batch is made: of the cache, and of the batch."""
 
     __slots__ = ("chunk", "later", "now", "prompts")
@@ -95,7 +95,7 @@ class SglangScheduler:
         self.waiting: deque[ServedRequest] = deque()
         self.running: list[ServedRequest] = []
         """Those that decode, in the order in which they came to it."""
-        self._held: dict[ServedRequest, Held] = {}
+        self._held: dict[ServedRequest, HeldTokens] = {}
         self._texts: dict[ServedRequest, TokenText] = {}
         self._chunked: ServedRequest | None = None
         self._last: list[ServedRequest] = []  # of the batch before, where it was of prompts
@@ -171,7 +171,9 @@ class SglangScheduler:
             self._full = True
             return
         self._refresh()
-        room = Room(settings.chunked_prefill_size, settings.max_prefill_tokens, self._reserved())
+        room = BatchRoom(
+            settings.chunked_prefill_size, settings.max_prefill_tokens, self._reserved()
+        )
         if self._chunked is not None:
             self._go_on(self._chunked, room, output)
         # Each holds a row of the request table, from its first batch on.
@@ -196,7 +198,7 @@ class SglangScheduler:
                 self.cache.match(self._texts[request], request.num_tokens)
         self._passes += 1
 
-    def _go_on(self, request: ServedRequest, room: Room, output: SchedulerOutput) -> None:
+    def _go_on(self, request: ServedRequest, room: BatchRoom, output: SchedulerOutput) -> None:
         """Compute the next chunk of a prompt, or its last."""
         left = request.num_tokens - request.num_computed_tokens
         most = min(room.chunk, int(self._left(room)))
@@ -206,7 +208,7 @@ class SglangScheduler:
         done = tokens == left
         self._take(request, tokens, room, output, done)
 
-    def _start(self, request: ServedRequest, room: Room, output: SchedulerOutput) -> bool:
+    def _start(self, request: ServedRequest, room: BatchRoom, output: SchedulerOutput) -> bool:
         """Admit a request; False where the batch is closed instead, or after it."""
         settings, text = self.settings, self._texts[request]
         node, start = self.cache.root, 0
@@ -225,7 +227,7 @@ class SglangScheduler:
                 self._full = bool(output.scheduled or self.running)
             return False
         self.waiting.popleft()
-        held = self._held[request] = Held(text, node)
+        held = self._held[request] = HeldTokens(text, node)
         held.locked = request.num_computed_tokens = start
         resumed = request.status is RequestStatus.PREEMPTED
         output.admitted.append(Admitted(request, start, resumed))
@@ -237,7 +239,12 @@ class SglangScheduler:
         return True
 
     def _take(
-        self, request: ServedRequest, tokens: int, room: Room, output: SchedulerOutput, done: bool
+        self,
+        request: ServedRequest,
+        tokens: int,
+        room: BatchRoom,
+        output: SchedulerOutput,
+        done: bool,
     ) -> None:
         """Compute ``tokens`` of its prompt; what it may need later is promised once it is ``done``."""
         request.num_computed_tokens += tokens
@@ -251,11 +258,11 @@ class SglangScheduler:
         self._chunked = None if done else request
         output.scheduled.append(ScheduledTokens(request, tokens, done))
 
-    def _left(self, room: Room) -> float:
+    def _left(self, room: BatchRoom) -> float:
         """Tokens of the cache that nobody holds and none are promised."""
         return self._idle - room.now - room.later
 
-    def _fits(self, room: Room) -> bool:
+    def _fits(self, room: BatchRoom) -> bool:
         """Whether anything is left of the cache."""
         return self._left(room) > 0 and self._idle - room.now > 0
 
