@@ -64,7 +64,7 @@ class SglangPlayer:
 
     def __init__(self, server: Any) -> None:
         if "running_batch" not in inspect.signature(server.get_next_batch_to_run).parameters:
-            why = "a scheduler that is stepped from outside: before 0.5.17 it runs its batches in its own loop"
+            why = "a scheduler to be stepped from outside (it runs its own loop before 0.5.17)"
             raise ImportError(why)
         self.server = server
         self.place = off_card()
