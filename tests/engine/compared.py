@@ -62,9 +62,7 @@ def compared(engine: InstalledEngine, load: Load) -> Comparison:
         return Comparison(load, refused=("both: " if both else "") + asked.note)
     rules = engines.served_by(made.deployment, made.answer)
     own, theirs = Trail(), Trail()
-    scheduler = rules.setup.scheduler()
-    hash_tokens = scheduler.cache.hash_tokens
-    ours = play(scheduler, load.served(hash_tokens), on_scheduled=own)
+    ours = play(rules.scheduler(), load.served(rules.name_tokens), on_scheduled=own)
     begun = engine.ask("begin")
     if "error" in begun:
         raise KvroomError("engine", load.name, begun["message"], "Look at the load.")
