@@ -3,11 +3,11 @@
     python benchmarks/day.py [--requests 1e7] [--processes 2] [--case NAME …] [--write]
 
 Each case plays every request of a day on a fixed number of replicas, each replica exactly, and answers the
-same day from samples and a fluid limit (``simulate --day``). What is compared is what the engine takes: mean and
-percentiles of TTFT and TPOT over the day, the 95th percentiles hour by hour, the replicas that an objective needs.
+same day from samples and a fluid limit (``simulate --day``). What is compared is what the engine takes: mean
+and percentiles of TTFT and TPOT over the day, the 95th percentiles hour by hour, whether objectives hold.
 ``--write`` puts the largest error of each figure over all cases into ``optimize/day/errors.json``, where the
-answer's bands take it from. ``--requests`` scales every case's day; with 1e7 the whole takes some ten minutes of
-CPU and under 1 GiB a process.
+answer's bands take it from. ``--requests`` scales every case's day; with 1e7 the whole takes some ten minutes
+of CPU and under 1 GiB a process.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def compared(name: str, requests: float, processes: int, folder: Path) -> dict[s
         kept.write_text(json.dumps(exact), encoding="utf-8")
     told, spent = sampled(scenario)
     print(
-        f"\n{name}: {exact['requests']:,} requests on {scenario.replicas} replicas; whole {exact['cpu_s']:,.0f} "
-        f"CPU s and {exact['mib']:,.0f} MiB a process, sampled {spent:,.1f} CPU s"
+        f"\n{name}: {exact['requests']:,} requests on {scenario.replicas} replicas; "
+        f"whole {exact['cpu_s']:,.0f} CPU s and {exact['mib']:,.0f} MiB a process, sampled {spent:,.1f} CPU s"
     )
     errors: dict[str, Any] = {}
     for metric in METRICS:

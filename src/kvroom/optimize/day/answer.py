@@ -50,12 +50,12 @@ class Day(Shown):
         question, figures = self.question, self.figures
         slo = ",".join(f"{o.name}={show_seconds(o.limit_s)}" for o in question.slo)
         requests = f"{figures['requests']:,} requests"
-        replicas, cost = figures["replicas"], figures["cost"]
-        card = self._card()
-        if replicas["busiest"] is None:
-            return f"No number of replicas ({card} each) holds {slo} all day{self._alone()}."
+        replicas, card = figures["replicas"], self._card()
         if question.replicas is not None:
             return self._fixed(slo, requests, card)
+        if replicas["busiest"] is None:
+            return f"No number of replicas ({card} each) holds {slo} all day{self._alone()}."
+        cost = figures["cost"]
         few, many = replicas["quietest"], replicas["busiest"]
         span = f"{few:,} to {many:,}" if few < many else f"{many:,}"
         told = f"{span} replicas ({card} each) hold {slo} through a day of {requests}"
@@ -73,7 +73,11 @@ class Day(Shown):
     def _fixed(self, slo: str, requests: str, card: str) -> str:
         """The verdict on a number of replicas that stays."""
         figures, count = self.figures, self.question.replicas
-        short = [hour for hour in figures["hours"] if hour["needed"] > hour["replicas"]]
+        short = [
+            hour
+            for hour in figures["hours"]
+            if hour["needed"] is None or hour["needed"] > hour["replicas"]
+        ]
         be = "replica" if count == 1 else "replicas"
         usd = figures["cost"]["usd"]
         cost = "" if usd is None else f": ${usd:,.0f} a day"
@@ -83,9 +87,10 @@ class Day(Shown):
         verb = "does not hold" if count == 1 else "do not hold"
         when = _spans([hour["hour"] for hour in short])
         most = figures["replicas"]["busiest"]
+        more = "no number does" if most is None else f"{most:,} would"
         return (
             f"{count:,} {be} ({card} each) {verb} {slo} {when} of a day of {requests}; "
-            f"{most:,} would in every hour."
+            f"{more} in every hour."
         )
 
     def _card(self) -> str:

@@ -19,7 +19,6 @@ from kvroom.distributed.journal import Journal
 from kvroom.distributed.workers import MakePool, Progress
 from kvroom.optimize.day.answer import Day
 from kvroom.optimize.day.hours import (
-    SHOWN,
     FleetCurves,
     ServedHour,
     hour_dict,
@@ -34,7 +33,7 @@ from kvroom.planner.plan import work
 from kvroom.planner.simulate import Objective
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_REPLICAS
-from kvroom.workloads.daily import HOURS
+from kvroom.workloads.daily import DAY_S, HOURS
 
 USUAL = 0.85
 """The share that replicas are taken to be used at, where their number is not known yet."""
@@ -70,15 +69,14 @@ def day(
     curves = sampler.curves()
     needs = [_needs(fleet, curves, question.slo) for fleet in fleets]
     fixed = question.replicas
-    counts = [
-        [fixed if fixed is not None else need or MAX_REPLICAS for need in each] for each in needs
-    ]
-    figures = {
+    never = fixed is None and any(need is None for each in needs for need in each)
+    counts = [[fixed or need or MAX_REPLICAS for need in each] for each in needs]
+    figures: dict[str, Any] = {
         "holds": all(
             need is not None and (fixed is None or need <= fixed) for n in needs for need in n
         ),
         "requests": round(question.requests),
-        **_figures(question, counts, needs, sampler),
+        **_figures(question, [] if never else counts, needs, sampler),
     }
     if len(fleets) > 1:
         one = _needs(question.together, curves, question.slo)
@@ -108,13 +106,38 @@ def _figures(
     needs: Sequence[Sequence[int | None]],
     sampler: Sampler,
 ) -> dict[str, Any]:
-    plan = question.workings.plan
-    usd = plan.cost.usd_per_hour
-    each_usd = None if usd is None else usd / plan.scenario.replicas
+    several = len(question.fleets) > 1
+    told = {
+        "requests_per_s": {
+            "mean": question.requests / DAY_S,
+            "busiest": max(question.together.rates),
+        },
+        "replicas": _replicas(needs, question),
+        **(_hours(question, counts, needs, sampler) if counts else {"hours": []}),
+        "regions": [
+            {"region": fleet.name, "share": fleet.share, **_replicas([need], question)}
+            for fleet, need in zip(question.fleets, needs, strict=True)
+        ],
+        "sample": sampler.told(),
+        "error": errors()["measured"],
+        "warnings": _warnings(question, sampler),
+    }
+    return told if several else {**told, "regions": []}
+
+
+def _hours(
+    question: DayQuestion,
+    counts: Sequence[Sequence[int]],
+    needs: Sequence[Sequence[int | None]],
+    sampler: Sampler,
+) -> dict[str, Any]:
+    """What requests see by the hour and over the day of so many replicas, and what these cost."""
+    usd = question.usd_per_replica_hour
     hours = _played(question, counts, sampler.curves())
     samples = [together(_played(question, counts, sampler.curves(k))) for k in range(SAMPLES)]
-    moments = together(hours)
-    rows = [hour_dict(each, each_usd) for each in zip(*hours, strict=True)]
+    steps = together(hours)
+    times = {metric: times_of(steps, metric) for metric in METRICS}
+    rows = [hour_dict(each, usd) for each in zip(*hours, strict=True)]
     for hour, row in enumerate(rows):
         row["needed"] = _total(each[hour] for each in needs)
         if len(question.fleets) > 1:
@@ -122,32 +145,17 @@ def _figures(
     hourly = [sum(column) for column in zip(*counts, strict=True)]
     gpus = question.workings.deployment.layout.gpus
     return {
-        "requests_per_s": {
-            "mean": question.requests / 86_400,
-            "busiest": max(question.together.rates),
-        },
-        "replicas": _replicas(needs, question),
-        "ttft_s": times_of(moments, "ttft"),
-        "tpot_s": times_of(moments, "tpot"),
+        **{f"{metric}_s": times[metric] for metric in METRICS},
         "bands": {
-            f"{metric}_s": {at: _band(moments, samples, metric, at) for at in SHOWN}
-            for metric in METRICS
+            f"{m}_s": _bands(times[m], [times_of(sample, m) for sample in samples], m)
+            for m in METRICS
         },
         "cost": {
             "gpu_hours": sum(hourly) * gpus,
-            "usd": None if each_usd is None else sum(hourly) * each_usd,
-            "usd_all_day": None if each_usd is None else HOURS * max(hourly) * each_usd,
+            "usd": None if usd is None else sum(hourly) * usd,
+            "usd_all_day": None if usd is None else HOURS * max(hourly) * usd,
         },
-        "regions": [
-            {"region": fleet.name, "share": fleet.share, **_replicas([need], question)}
-            for fleet, need in zip(question.fleets, needs, strict=True)
-        ]
-        if len(question.fleets) > 1
-        else [],
         "hours": rows,
-        "sample": sampler.told(),
-        "error": errors()["measured"],
-        "warnings": _warnings(question, sampler),
     }
 
 
@@ -169,27 +177,29 @@ def _replicas(needs: Sequence[Sequence[int | None]], question: DayQuestion) -> d
     hourly = [_total(column) for column in zip(*needs, strict=True)]
     known = [need for need in hourly if need is not None]
     whole = len(known) == len(hourly)
-    usd = question.workings.plan.cost.usd_per_hour
-    each = None if usd is None else usd / question.workings.plan.scenario.replicas
+    usd = question.usd_per_replica_hour
     return {
         "by_hour": hourly,
         "quietest": min(known) if whole else None,
         "busiest": max(known) if whole else None,
         "mean": sum(known) / HOURS if whole else None,
-        "usd": sum(known) * each if whole and each is not None else None,
+        "usd": sum(known) * usd if whole and usd is not None else None,
     }
 
 
-def _band(
-    moments: Sequence[Any], samples: Sequence[Sequence[Any]], metric: str, at: str
-) -> dict[str, float]:
-    """Within which a figure lies four times in five: what the samples differ by, and the error of the way."""
-    value = times_of(moments, metric)[at]
-    each = [times_of(sample, metric)[at] for sample in samples]
-    chance = WIDE * stdev(each) / sqrt(len(each))
-    own = errors()["errors"][metric][at] * value
-    half = sqrt(chance * chance + own * own)
-    return {"low": max(0.0, value - half), "high": value + half}
+def _bands(
+    times: Mapping[str, float], samples: Sequence[Mapping[str, float]], metric: str
+) -> dict[str, Any]:
+    """Within which each figure lies four times in five: what the samples differ by, and the error of the
+    way."""
+    found = {}
+    for at, value in times.items():
+        each = [sample[at] for sample in samples]
+        chance = WIDE * stdev(each) / sqrt(len(each))
+        own = errors()["errors"][metric][at] * value
+        half = sqrt(chance * chance + own * own)
+        found[at] = {"low": max(0.0, value - half), "high": value + half}
+    return found
 
 
 @lru_cache(maxsize=1)

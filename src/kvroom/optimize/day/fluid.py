@@ -13,16 +13,16 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from kvroom.optimize.day.levels import RANKS, Level, LevelCurve
+from kvroom.optimize.day.levels import RANKS, Level, LevelCurve, Times
 from kvroom.workloads.daily import PART_S
 
 STEPS = 5
 """Steps of a quarter of an hour."""
 STEP_S = PART_S / STEPS
-HALVINGS = 50
+HALVINGS = 40
 
 
-class Moment(NamedTuple):
+class FlowStep(NamedTuple):
     """A step of one replica: what came, the level that it was served at, and who waited for how long."""
 
     requests: float
@@ -37,14 +37,14 @@ class Flow:
     def __init__(self, here: float = 0.0) -> None:
         self.here = here
 
-    def step(self, rate_per_s: float, curve: LevelCurve, seconds: float = STEP_S) -> Moment:
+    def step(self, rate_per_s: float, curve: LevelCurve, seconds: float = STEP_S) -> FlowStep:
         """Requests come at a rate for so many seconds."""
         before = self.here
         self.here = curve.after(before, rate_per_s, seconds)
         here = (before + self.here) / 2
         waits = max(0.0, here - curve.counts[-1])
         level = curve.at(curve.leaving_per_s(here))
-        return Moment(rate_per_s * seconds, level, waits, waits / curve.most_per_s)
+        return FlowStep(rate_per_s * seconds, level, waits, waits / curve.most_per_s)
 
 
 def steps_of(rates: Sequence[float]) -> list[float]:
@@ -56,38 +56,49 @@ def steps_of(rates: Sequence[float]) -> list[float]:
     ]
 
 
-def percentile(moments: Iterable[Moment], metric: str, percent: float) -> float:
+def percentile(steps: Iterable[FlowStep], metric: str, percent: float) -> float:
     """The ``percent``-th percentile of all requests' ``ttft`` or ``tpot``, seconds: those of every step
     together, each as often as it came."""
-    ttft = metric == "ttft"
-    parts = [
-        (m.level.ttft_s if ttft else m.level.tpot_s, m.wait_s if ttft else 0.0, m.requests / RANKS)
-        for m in moments
-        if m.requests
-    ]
+    parts = _parts(steps, metric)
     if not parts:
         return 0.0
-    wanted = percent / 100 * sum(weight for _, _, weight in parts) * RANKS
     low = min(times[0] + wait for times, wait, _ in parts)
     high = max(times[-1] + wait for times, wait, _ in parts)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if sum(w * bisect_right(times, middle - wait) for times, wait, w in parts) < wanted:
+        if _within(parts, middle) < percent / 100:
             low = middle
         else:
             high = middle
     return high
 
 
-def mean(moments: Iterable[Moment], metric: str) -> float:
+def within(steps: Iterable[FlowStep], metric: str, limit_s: float) -> float:
+    """The share of all requests whose ``ttft`` or ``tpot`` is at most ``limit_s``."""
+    parts = _parts(steps, metric)
+    return _within(parts, limit_s) if parts else 1.0
+
+
+def _parts(steps: Iterable[FlowStep], metric: str) -> list[tuple[Times, float, float]]:
+    """Of each step the times, what is waited on top of them, and requests."""
+    if metric == "ttft":
+        return [(s.level.ttft_s, s.wait_s, s.requests) for s in steps if s.requests]
+    return [(s.level.tpot_s, 0.0, s.requests) for s in steps if s.requests]
+
+
+def _within(parts: Sequence[tuple[Times, float, float]], limit_s: float) -> float:
+    under = total = 0.0
+    for times, wait, requests in parts:
+        under += requests * bisect_right(times, limit_s - wait)
+        total += requests
+    return under / (RANKS * total)
+
+
+def mean(steps: Iterable[FlowStep], metric: str) -> float:
     """The mean of all requests' ``ttft`` or ``tpot``, seconds."""
     total = spent = 0.0
-    for moment in moments:
-        total += moment.requests
-        own = (
-            moment.level.ttft_mean_s + moment.wait_s
-            if metric == "ttft"
-            else moment.level.tpot_mean_s
-        )
-        spent += moment.requests * own
+    for step in steps:
+        total += step.requests
+        own = step.level.ttft_mean_s + step.wait_s if metric == "ttft" else step.level.tpot_mean_s
+        spent += step.requests * own
     return spent / total if total else 0.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from kvroom.optimize.day.fluid import STEPS, Flow, Moment, mean, percentile, steps_of
+from kvroom.optimize.day.fluid import STEPS, Flow, FlowStep, mean, percentile, steps_of, within
 from kvroom.optimize.day.levels import Level, LevelCurve
 from kvroom.optimize.day.question import FleetDay
 from kvroom.planner.simulate import Objective
@@ -49,35 +49,40 @@ class ServedHour:
 
     hour: int
     replicas: int
-    moments: tuple[Moment, ...]
+    steps: tuple[FlowStep, ...]
     """Of one replica, step by step."""
 
     @property
     def requests(self) -> float:
         """Requests of the whole fleet."""
-        return self.replicas * sum(moment.requests for moment in self.moments)
+        return self.replicas * sum(step.requests for step in self.steps)
 
     @property
     def waiting(self) -> float:
         """The most that wait at a time, the whole fleet."""
-        return self.replicas * max(moment.waiting for moment in self.moments)
+        return self.replicas * max(step.waiting for step in self.steps)
 
 
-def figure(moments: Sequence[Moment], metric: str, at: str) -> float:
-    """One figure of the requests of all moments: a mean or a percentile."""
+def figure(steps: Sequence[FlowStep], metric: str, at: str) -> float:
+    """One figure of the requests of all steps: a mean or a percentile."""
     if at == "mean":
-        return mean(moments, metric)
-    return percentile(moments, metric, float(at[1:]))
+        return mean(steps, metric)
+    return percentile(steps, metric, float(at[1:]))
 
 
-def times_of(moments: Sequence[Moment], metric: str) -> dict[str, float]:
+def times_of(steps: Sequence[FlowStep], metric: str) -> dict[str, float]:
     """Mean and percentiles of a metric."""
-    return {at: figure(moments, metric, at) for at in SHOWN}
+    return {at: figure(steps, metric, at) for at in SHOWN}
 
 
-def met(moments: Sequence[Moment], slo: Sequence[Objective]) -> bool:
-    """Whether every objective holds for the requests of all moments."""
-    return all(figure(moments, o.metric, o.at) <= o.limit_s for o in slo)
+def met(steps: Sequence[FlowStep], slo: Sequence[Objective]) -> bool:
+    """Whether every objective holds for the requests of all steps."""
+    return all(
+        mean(steps, o.metric) <= o.limit_s
+        if o.at == "mean"
+        else within(steps, o.metric, o.limit_s) >= float(o.at[1:]) / 100
+        for o in slo
+    )
 
 
 def needed(fleet: FleetDay, hour: int, curves: FleetCurves, slo: Sequence[Objective]) -> int | None:
@@ -102,24 +107,24 @@ def played(fleet: FleetDay, replicas: Sequence[int], curves: FleetCurves) -> lis
         if hours:
             flow.here *= hours[-1].replicas / count
         own = rates[hour * AN_HOUR : (hour + 1) * AN_HOUR]
-        moments = tuple(flow.step(rate / count, curve) for rate in own)
-        hours.append(ServedHour(hour=hour, replicas=count, moments=moments))
+        steps = tuple(flow.step(rate / count, curve) for rate in own)
+        hours.append(ServedHour(hour=hour, replicas=count, steps=steps))
     return hours
 
 
-def together(hours: Sequence[Sequence[ServedHour]]) -> list[Moment]:
-    """The moments of all hours of all fleets, each as often as it is had by a replica."""
+def together(hours: Sequence[Sequence[ServedHour]]) -> list[FlowStep]:
+    """The steps of all hours of all fleets, each as often as it is had by a replica."""
     return [
-        moment._replace(requests=moment.requests * hour.replicas)
+        step._replace(requests=step.requests * hour.replicas)
         for fleet in hours
         for hour in fleet
-        for moment in hour.moments
+        for step in hour.steps
     ]
 
 
 def hour_dict(fleets: Sequence[ServedHour], usd_per_hour: float | None) -> dict[str, Any]:
     """One hour of all fleets as plain values."""
-    moments = together([[hour] for hour in fleets])
+    steps = together([[hour] for hour in fleets])
     replicas = sum(hour.replicas for hour in fleets)
     requests = sum(hour.requests for hour in fleets)
     return {
@@ -128,7 +133,7 @@ def hour_dict(fleets: Sequence[ServedHour], usd_per_hour: float | None) -> dict[
         "requests_per_s": requests / 3600,
         "replicas": replicas,
         "waiting": sum(hour.waiting for hour in fleets),
-        "ttft_s": times_of(moments, "ttft"),
-        "tpot_s": times_of(moments, "tpot"),
+        "ttft_s": times_of(steps, "ttft"),
+        "tpot_s": times_of(steps, "tpot"),
         "usd": None if usd_per_hour is None else replicas * usd_per_hour,
     }

@@ -28,6 +28,8 @@ RANKS = 200
 """Parts of a distribution: it is kept as the middle of each."""
 LEAST_CV = 0.01
 """Gaps are made no more even than this."""
+WAVES = 8
+"""A replica that has enough to do is given so many times the requests that it runs at once, at least."""
 LEFT_OUT = 5
 """Of a sample's requests one in so many, the first, is left out of its times."""
 MIDDLE = (0.25, 0.75)
@@ -186,17 +188,30 @@ class LevelSamples:
         else:
             cv = max(LEAST_CV, sqrt(self.replicas / unit["replicas"]))
             arrivals = Arrivals("gamma", unit["rate_per_s"] * self.replicas, cv=cv)
-        left_out = 0 if full else count // LEFT_OUT
-        rows: list[tuple[int, int, int, int]] = []
+        while True:
+            rows, run = self._served(arrivals, count, unit["seed"])
+            most = max((moment.running for moment in run.line), default=0)
+            if not full or count >= WAVES * most:
+                break
+            count = 2 * WAVES * most
+        return self._level(
+            rows if full else rows[count // LEFT_OUT :], outside_of_sample(run), full=full
+        )
+
+    def _served(
+        self, arrivals: Arrivals, count: int, seed: int
+    ) -> tuple[list[tuple[int, int, int, int]], Simulated]:
+        """When each request came, had its first token and its last, and its answer's tokens, by arrival."""
+        rows: dict[int, tuple[int, int, int, int]] = {}
 
         def over(request: ServedRequest, end_ps: int | None) -> None:
-            if end_ps is not None and request.index >= left_out:
+            if end_ps is not None:
                 tokens = request.final_tokens - request.num_prompt_tokens
-                rows.append((request.arrival, request.first_token_ps, end_ps, tokens))
+                rows[request.index] = (request.arrival, request.first_token_ps, end_ps, tokens)
 
-        made = replace(self.source, arrivals=arrivals, requests=count, seed=unit["seed"])
-        outside_s = outside_of_sample(serve(self.workings, made, on_over=over, warmup=0))
-        return self._level(rows, outside_s, full=full)
+        made = replace(self.source, arrivals=arrivals, requests=count, seed=seed)
+        run = serve(self.workings, made, on_over=over, warmup=0)
+        return [rows[index] for index in sorted(rows)], run
 
     def _level(
         self, rows: list[tuple[int, int, int, int]], outside_s: float, *, full: bool

@@ -49,7 +49,9 @@ class DayQuestion:
 
     @property
     def fleets(self) -> list[FleetDay]:
-        """A fleet in each region."""
+        """A fleet in each region; one for all where replicas stay all day."""
+        if self.replicas is not None:
+            return [self.together]
         rate = self.source.arrivals.rate_per_s * self.source.calls
         found = []
         for index, region in enumerate(self.curve.regions):
@@ -65,6 +67,13 @@ class DayQuestion:
         return FleetDay(
             name="all", share=1.0, rates=tuple(rate * each for each in self.curve.rates)
         )
+
+    @property
+    def usd_per_replica_hour(self) -> float | None:
+        """What an hour of a replica costs, where that is known."""
+        plan = self.workings.plan
+        usd = plan.cost.usd_per_hour
+        return None if usd is None else usd / plan.scenario.replicas
 
     @property
     def looks(self) -> bool:
@@ -108,8 +117,4 @@ def question_of(
             fix = "Write means and percentiles of ttft and tpot."
             raise KvroomError("--slo", objective.name, "is not answered by the hour", fix)
     replicas = scenario.replicas if asked else None
-    made = DayQuestion(workings=workings, source=source, slo=tuple(slo), replicas=replicas)
-    if replicas is not None and len(made.curve.regions) > 1:
-        fix = "Leave --replicas or the regions out."
-        raise KvroomError("--replicas", replicas, "and regions, each with its own, are two", fix)
-    return made
+    return DayQuestion(workings=workings, source=source, slo=tuple(slo), replicas=replicas)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import fsum
+from math import ceil, fsum
 from typing import Any
 
 from kvroom.distributed.journal import Journal
@@ -24,6 +24,8 @@ from kvroom.planner.plan import work
 SAMPLES = 4
 """Replicas that are sampled at each load, each with requests of its own."""
 SAMPLE_REQUESTS = 4_000
+TIMES = 12
+"""A sample has at least so many times the requests that a full replica runs at once."""
 SHARES = (0.05, 0.2, 0.35, 0.5, 0.62, 0.72, 0.8, 0.86, 0.91, 0.95, 0.98)
 """Of the most that a replica can do: the loads at which it is sampled."""
 
@@ -46,7 +48,10 @@ class Sampler:
             source=question.source,
             replicas=self.together,
         )
+        self.requests = SAMPLE_REQUESTS * self.together
         self.full = [Level.of(told) for told in self._run([(FULL, self.together)])[0]]
+        most = max(level.here for level in self.full)
+        self.requests = max(SAMPLE_REQUESTS, ceil(TIMES * most)) * self.together
         self.levels: dict[int, list[list[Level]]] = {}
 
     @property
@@ -71,7 +76,7 @@ class Sampler:
                 "rate_per_s": rate,
                 "replicas": count,
                 "seed": first + 1_000_003 * (sample + 1) + place,
-                "requests": SAMPLE_REQUESTS * self.together,
+                "requests": self.requests,
             }
             for place, (rate, count) in enumerate(wanted)
             for sample in range(SAMPLES)
@@ -101,7 +106,7 @@ class Sampler:
         runs = SAMPLES * (1 + len(SHARES) * len(self.levels))
         return {
             "replicas": runs * self.together,
-            "requests": runs * SAMPLE_REQUESTS * self.together,
+            "requests": runs * self.requests,
             "most_per_s": curve.most_per_s,
             "levels": [
                 {

@@ -12,20 +12,22 @@ from kvroom.ui.words import span
 from kvroom.units import show_count
 
 TIMES = (("ttft_s", "TTFT"), ("tpot_s", "TPOT"))
-COLUMNS = ("mean", "p50", "p90", "p95", "p99")
+COLUMNS = ("mean", "p50", "p95", "p99")
 
 
 def show(day: Day) -> str:
     """The whole answer."""
     figures = day.figures
     blocks = [head(day.question.workings), paragraph(day.summary()), _day(figures), _hours(figures)]
-    blocks += [_regions(figures), paragraph(_sampled(figures))]
+    blocks += [_regions(figures) if figures["hours"] else "", paragraph(_sampled(figures))]
     blocks += [paragraph(f"Note: {w}.") for w in figures["warnings"]]
     return "\n\n".join(block for block in blocks if block)
 
 
-def _day(figures: dict[str, Any] | Any) -> str:
-    rows = [["over the day", *COLUMNS]]
+def _day(figures: Any) -> str:
+    if not figures["hours"]:
+        return ""
+    rows = [["the day", *COLUMNS]]
     for key, name in TIMES:
         rows.append([name, *(span(figures[key][at]) for at in COLUMNS)])
         bands = [figures["bands"][key][at] for at in COLUMNS]
@@ -34,6 +36,8 @@ def _day(figures: dict[str, Any] | Any) -> str:
 
 
 def _hours(figures: Any) -> str:
+    if not figures["hours"]:
+        return ""
     fixed = any(hour["needed"] != hour["replicas"] for hour in figures["hours"])
     head_row = ["hour", "requests/s", "replicas", *(["needed"] if fixed else [])]
     head_row += ["TTFT p50", "p95", "TPOT p50", "p95", "waiting"]
