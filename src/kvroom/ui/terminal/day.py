@@ -48,7 +48,7 @@ def _hours(figures: Any) -> str:
         rows.append(
             [
                 f"{hour['hour']:02d}",
-                f"{hour['requests_per_s']:,.4g}",
+                _rate(hour["requests_per_s"]),
                 f"{hour['replicas']:,}",
                 *needed,
                 *times,
@@ -56,6 +56,10 @@ def _hours(figures: Any) -> str:
             ]
         )
     return aligned(rows, trimmed=True)
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:,.3g}"
 
 
 def _regions(figures: Any) -> str:
