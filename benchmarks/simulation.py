@@ -22,6 +22,7 @@ from typing import Any
 
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.simulate import Simulated, serve
+from kvroom.scenario.routing import ROUTING_POLICIES
 from kvroom.scenario.scenario import Scenario
 from kvroom.workloads.requests import Request
 from kvroom.workloads.synthetic import parse
@@ -108,7 +109,7 @@ def mixed(model: str) -> None:
 
 
 FLEET = 8
-ROUTINGS = ("round-robin", "least-loaded", "prefix", "prefix:stale=50ms", "session")
+ROUTINGS = (*ROUTING_POLICIES, "prefix:stale=50ms", "dynamo:prefill_load_scale=3")
 
 
 def fleets() -> None:
@@ -134,8 +135,9 @@ def traced(path: str) -> None:
         seconds, made = timed(w, lambda: Trace(path))
         told = made.to_dict()
         print(
-            f"{name:>20}: {made.counts['arrived'] / seconds:>8,.0f} requests per CPU second,"
-            f" {told['prefix_hit_ratio']:.1%} found cached, TTFT {told['ttft_s']['mean']:.2f} s"
+            f"{name:>27}: {made.counts['arrived'] / seconds:>8,.0f} requests per CPU second,"
+            f" {told['prefix_hit_ratio']:.1%} found cached, TTFT {told['ttft_s']['mean']:.2f} s,"
+            f" p95 {told['ttft_s']['p95']:.2f} s"
         )
 
 

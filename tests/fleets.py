@@ -4,7 +4,7 @@ from kvroom.engines.paged.scheduler_config import SchedulerConfig
 from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.kvcache.extents import ExtentPool
 from kvroom.latency.clock import Reach, StepClock
-from kvroom.scenario.cluster import ROUTING_POLICIES, Routing
+from kvroom.scenario.routing import ROUTING_POLICIES, Routing
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.managed_cluster import ManagedCluster, RoutedPool
 from kvroom.simulator.replicas import Autoscale, ClusterOutcome, Failures, Replica
@@ -56,7 +56,7 @@ def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **mo
     ledger = NotedLedger(replicas)
     follow = more.get("follow")
     router = Router(
-        Routing(policy=policy, stale_s=stale_s), [usable * size] * count, case.unit * size
+        Routing(policy=policy, stale_s=stale_s), [usable * size] * count, case.unit * size, size
     )
 
     def after(live, now):
@@ -75,11 +75,10 @@ def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **mo
                 caching=engine.enable_prefix_caching,
                 follow=told,
             )
-            if policy == "prefix":
-                router.views[place].watch(server)
-            return server
-
-        return StepEngine(engine.scheduler(), case.clock, ledger, follow=told, unit=case.unit)
+        else:
+            server = StepEngine(engine.scheduler(), case.clock, ledger, follow=told, unit=case.unit)
+        router.watch(place, server)
+        return server
 
     replicas += [
         Replica(place=p, make=make, blocks=usable, cold_ps=more.get("cold_ps", 0))

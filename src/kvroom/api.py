@@ -31,7 +31,8 @@ MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
     from kvroom.answer.figures import Explanation
-    from kvroom.distributed.workers import MakePool, Progress
+    from kvroom.distributed.processes import MakePool
+    from kvroom.distributed.workers import Progress
     from kvroom.hardware.device import Device
     from kvroom.kvcache.request import ServedRequest
     from kvroom.launchers.engine_command import EngineCommand
@@ -44,17 +45,18 @@ if TYPE_CHECKING:
     from kvroom.observe.reconcile import Reconciliation
     from kvroom.observe.watch import Sample
     from kvroom.optimize.agents.answer import AgentsAnswer
-    from kvroom.optimize.agents.trial import Sessions
     from kvroom.optimize.cliff import Cliff
     from kvroom.optimize.day.answer import Day
     from kvroom.optimize.fit import Fit
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.pack.answer import Packed
     from kvroom.optimize.search.answers import Found
+    from kvroom.optimize.search.played import PlayedTrace
     from kvroom.optimize.split import Splits
     from kvroom.optimize.sweep import Curve
     from kvroom.planner.comparison import Comparison
     from kvroom.planner.reuse import TraceReuse
+    from kvroom.planner.sessions import Sessions
     from kvroom.planner.simulate import Objective, OtherScheduler
     from kvroom.planner.simulation import Simulation
     from kvroom.simulator.frames import Frame
@@ -287,6 +289,13 @@ def search(
     jobs: int = 1,
     pool: MakePool | None = None,
     progress: Progress | None = None,
+    trace: str | os.PathLike[str] | Iterable[Request] | None = None,
+    sessions: int | None = None,
+    recorded_times: bool = False,
+    hash_tokens: int | str | None = None,
+    skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
     hub: HubReader | bool = True,
     **keys: Unpack[ScenarioKeys],
 ) -> Found:
@@ -299,9 +308,11 @@ def search(
     a ``gpu`` that is named is the only one. ``simulate`` kinds of answer are borne out by simulation, ``per``
     ``"gpu"`` the best of each card, ``cluster`` (``"processes:8"``, ``"ray:HOST:6379"``; or ``jobs``
     processes, or the executors of ``pool``) shares the work, ``journal`` is a file to go on from,
-    ``progress`` is told (stage, done, of how many). The answer has
-    ``answers``, ``pareto``, ``nearest``, ``unpriced`` and ``sentence``, and the shapes that ``levers`` has.
-    Raises KvroomError for a question that contradicts itself.
+    ``progress`` is told (stage, done, of how many). In the place of a
+    workload the requests of a ``trace`` are simulated, as ``simulate`` plays them: ``sessions`` of it at a
+    time, or as they came; of a long one a stretch of whole sessions, which ``objective`` tells. The answer
+    has ``answers``, ``pareto``, ``nearest``, ``unpriced`` and ``sentence``, and the shapes that ``levers``
+    has. Raises KvroomError for a question that contradicts itself.
 
     >>> found = search(
     ...     "llama-3-8b", slo="tpot_p95=50ms", users=16, simulate=0,
@@ -312,27 +323,77 @@ def search(
     (True, 1)
     """
     from kvroom.clusters import workers_of
+    from kvroom.distributed.processes import carrying, lending
     from kvroom.optimize.search.search import search as searched
     from kvroom.optimize.search.space import Space
 
     if not isinstance(model, Scenario):
         keys["workload"] = _load(keys.get("workload"), users, rate)
     usual = {} if gpu is None else {"gpus": [_text_of_path(gpu)]}
-    if pool is None:
-        jobs = check_int("jobs", jobs, low=1, high=MOST_ANSWERS)
-        pool = workers_of(cluster or f"processes:{jobs}", _reader(hub)).pool
+    jobs = check_int("jobs", jobs, low=1, high=MOST_ANSWERS)
     with _asking(hub):
-        return searched(
-            scenario(model, "H100-SXM" if gpu is None else gpu, **keys),
-            slo or "",
-            space=Space.from_dict(usual if space is None else space),
-            simulate=check_int("simulate", simulate, low=0, high=MOST_ANSWERS),
-            per=per,
-            seed=seed,
-            journal=journal,
-            pool=pool,
-            progress=progress,
-        )
+        question = scenario(model, "H100-SXM" if gpu is None else gpu, **keys)
+        opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+        traced = _traced(question, trace, sessions, seed, opener, recorded_times=recorded_times)
+        if pool is None:
+            workers = cluster or f"processes:{jobs}"
+            pool = workers_of(workers, _reader(hub), value=traced).pool
+        else:
+            pool = carrying(pool, traced)
+        with lending(traced):
+            return searched(
+                question,
+                slo or "",
+                space=Space.from_dict(usual if space is None else space),
+                simulate=check_int("simulate", simulate, low=0, high=MOST_ANSWERS),
+                per=per,
+                seed=seed,
+                journal=journal,
+                pool=pool,
+                progress=progress,
+                traced=traced,
+            )
+
+
+def _traced(
+    question: Scenario,
+    trace: str | os.PathLike[str] | Iterable[Request] | None,
+    sessions: int | None,
+    seed: int,
+    opener: Callable[[str | Held], Trace | Iterable[Request]],
+    *,
+    recorded_times: bool,
+) -> PlayedTrace | None:
+    """A trace as the load of a search; None where there is none."""
+    from kvroom.models.load import load as load_model
+    from kvroom.optimize.search.played import played_trace
+
+    _check_played(trace is not None, sessions, recorded_times=recorded_times)
+    if trace is None:
+        return None
+    if question.workload is not None:
+        fix = "Leave out the workload, --users and --rate; --sessions says how many there are at a time."
+        raise KvroomError("trace", None, "and a workload are two sources of requests", fix)
+    limit = question.context_tokens or load_model(question.model).max_context_tokens
+    return played_trace(
+        _requests(question, trace, seed, opener),
+        name=Path(trace).name if isinstance(trace, str | os.PathLike) else "",
+        sessions=sessions,
+        recorded_times=recorded_times,
+        seed=seed,
+        limit_tokens=limit,
+    )
+
+
+def _check_played(traced: bool, sessions: int | None, *, recorded_times: bool) -> None:
+    """Raise KvroomError where it is said how a trace is played that is not there, or in two ways."""
+    if sessions is not None and recorded_times:
+        what = "and sessions at a time are two ways to play a trace"
+        raise KvroomError("--recorded-times", None, what, "Leave one of them out.")
+    flag = "--sessions" if sessions is not None else "--recorded-times"
+    if not traced and (sessions is not None or recorded_times):
+        fix = "Give --trace FILE, or agents=40 in the workload."
+        raise KvroomError(flag, sessions, "is of traces only", fix)
 
 
 def simulate(
@@ -395,6 +456,9 @@ def simulate(
     from kvroom.planner.simulation import simulation
 
     seeds = check_int("seeds", seeds, low=1, high=MOST_SEEDS)
+    _check_played(trace is not None, None, recorded_times=recorded_times)
+    if sessions is not None and trace is not None:
+        _check_played(True, sessions, recorded_times=recorded_times)
     warmup = None if warmup is None else check_int("warmup", warmup, low=0, high=10**9)
     with _asking(hub):
         question = scenario(model, gpu, **keys)
@@ -514,6 +578,8 @@ def agents(
     tokenizer: TokenizerInput = None,
     progress: Callable[[str, int, int], None] | None = None,
     watch: Watch | None = None,
+    cluster: str | None = None,
+    jobs: int = 1,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Unpack[ScenarioKeys],
@@ -523,14 +589,16 @@ def agents(
     ``sessions_of`` is a trace (a path, or ``Request`` objects) or a workload as a SPEC line
     (``"agents=40"``); ``sessions`` are those that are to be held (of a SPEC its ``agents``). Each number is
     simulated, found anew for each of ``seeds`` draws; ``only`` names the changes that are tried (none:
-    ``()``), ``most`` the most sessions. ``progress`` is told (what, done, of how many). The answer has
-    ``found``, ``sentence``, ``holds``, ``to_svg()`` and the shapes that ``levers`` has. Raises KvroomError
-    as ``simulate`` does.
+    ``()``), ``most`` the most sessions. ``jobs`` processes, or the workers of a ``cluster``, share the draws,
+    with the same answer; ``progress`` is told (what is done, how many, of how many), ``watch`` of how things
+    stand. The answer has ``found``, ``sentence``, ``holds``, ``to_svg()`` and the shapes that ``levers``
+    has. Raises KvroomError as ``simulate`` does.
 
     >>> found = agents("agents=4", "qwen3-coder-30b-a3b", "H200-SXM", seeds=1, only=(), most=4)
     >>> found.base.sessions, found.rows()[0]["label"]
     (4, 'as asked')
     """
+    from kvroom.clusters import workers_of
     from kvroom.optimize.agents.agents import USUAL_SLO, AgentsQuestion
     from kvroom.optimize.agents.agents import agents as answered
     from kvroom.optimize.agents.hold import MOST_USERS
@@ -545,11 +613,16 @@ def agents(
             name=name,
             asked=users,
             seeds=check_int("seeds", seeds, low=1, high=MOST_SEEDS),
-            seed=seed or 0,
+            seed=source.seed if seed is None else check_int("seed", seed, low=0, high=2**63),
             only=None if only is None else tuple(only),
             most=check_int("most", MOST_USERS if most is None else most, low=1, high=MOST_USERS),
         )
-        return answered(question, paths=paths, progress=progress, watch=watch)
+        jobs = check_int("jobs", jobs, low=1, high=MOST_ANSWERS)
+
+        def share(value: object) -> MakePool | None:
+            return workers_of(cluster or f"processes:{jobs}", _reader(hub), value=value).pool
+
+        return answered(question, paths=paths, progress=progress, watch=watch, share=share)
 
 
 def _sessions_of(

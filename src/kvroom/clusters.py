@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kvroom.distributed.workers import MakePool, processes
+from kvroom.distributed.processes import MakePool, carrying, processes
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import HubReader
 from kvroom.ray_workers import ray_cpus, ray_pool
@@ -24,29 +24,32 @@ class Workers(NamedTuple):
     at_once: int
 
 
-def workers_of(text: str, hub: HubReader | None = None, field: str = "--cluster") -> Workers:
+def workers_of(
+    text: str, hub: HubReader | None = None, field: str = "--cluster", value: Any = None
+) -> Workers:
     """The workers that ``text`` names: so many ``processes`` of this machine (one a core), a ``ray``
     cluster (the one this machine is part of, or at an address), or ``auto``: a Ray cluster where there is
-    one, else processes. KvroomError where it names none, or none answers."""
+    one, else processes; ``value`` is lent to them. KvroomError where it names none, or none answers."""
     kind, colon, rest = text.strip().partition(":")
     if kind not in KINDS or (colon and not rest):
         raise KvroomError(field, text, "names no workers", did_you_mean(kind, KINDS, FIX))
     if kind == "processes":
-        return _processes(field, rest, hub)
+        return _processes(field, rest, hub, value)
     if kind == "ray":
         address = rest or os.environ.get("RAY_ADDRESS") or "auto"
-        return Workers(ray_pool(address, field), ray_cpus(address, field))
+        pool = carrying(ray_pool(address, field), value)
+        return Workers(pool, ray_cpus(address, field))
     if rest:
         raise KvroomError(field, text, "takes no address", FIX)
     if find_spec("ray") is not None:
         try:
-            return workers_of("ray", hub, field)
+            return workers_of("ray", hub, field, value)
         except KvroomError:
             pass  # no cluster is there
-    return _processes(field, "", hub)
+    return _processes(field, "", hub, value)
 
 
-def _processes(field: str, text: str, hub: HubReader | None) -> Workers:
+def _processes(field: str, text: str, hub: HubReader | None, value: Any) -> Workers:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     count = parse_count(field, text, low=1, high=MOST_PROCESSES) if text else cores or 1
-    return Workers(processes(count, hub), count)
+    return Workers(processes(count, hub, value), count)

@@ -159,7 +159,7 @@ def test_a_calibration_that_is_none(content: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "ollama"])
 def test_launch_and_back(engine: str) -> None:
-    question = ["llama-3-8b", "--gpu", "L40S:2", "--context", "16K", "--engine", engine]
+    question = ["llama-3.1-8b", "--gpu", "L40S:2", "--context", "16K", "--engine", engine]
     if engine in ("llama.cpp", "ollama"):
         question[2] = "L40S"
     made = answer("launch", *question)
@@ -341,6 +341,8 @@ def test_a_name_of_ollamas_library_beside_ollama() -> None:
         back = answer("plan", "--model", "qwen3:8b-q8_0", "--gpu", "L40S", *args)
         assert back["scenario"]["model"] == "qwen3-8b"
         assert back["scenario"]["weight_dtype"] == "q8_0"
+    trained = answer("plan", "gemma3:27b-it-qat", "--gpu", "L40S", "--engine", "ollama")
+    assert trained["scenario"]["weight_dtype"] == "q4_0"
     own = answer(
         "plan",
         "--model",
@@ -353,6 +355,20 @@ def test_a_name_of_ollamas_library_beside_ollama() -> None:
         "q4_0",
     )
     assert own["scenario"]["weight_dtype"] == "q4_0"
+
+
+def test_a_tag_of_ollamas_library_is_the_file_behind_it(tmp_path: Path) -> None:
+    log = tmp_path / "ollama.log"
+    log.write_text(
+        "time=2025-06-01 level=INFO source=server.go:168 msg=offload library=cuda layers.model=29 "
+        'layers.offload=29 memory.available="[23.3 GiB]" memory.required.full="5.6 GiB" '
+        'memory.required.kv="224.0 MiB" memory.weights.total="4.1 GiB" memory.graph.full="304.0 MiB"\n'
+    )
+    read = answer("reconcile", str(log), "--model", "qwen2.5:7b", "--gpu", "RTX-4090")
+    assert read["scenario"]["model"] == "qwen2.5-7b"
+    assert read["scenario"]["weight_dtype"] == "q4_k_m"
+    weights = next(line for line in read["accounts"] if line["name"] == "weights")
+    assert abs(weights["difference_bytes"]) < 0.02 * weights["printed_bytes"]
 
 
 def test_an_unknown_card_is_refused_before_the_model_is_looked_for(log: str) -> None:

@@ -67,7 +67,7 @@ PASTED: dict[str, tuple[str, dict[str, Any]]] = {
             "engine": "sglang", "model": "deepseek-ai/DeepSeek-V3", "tp": 8, "kv_dtype": "fp8",
             "context_tokens": 65536,
             "engine_args": {
-                "enable_dp_attention": True, "mem_fraction_static": 0.8, "cuda_graph_bs": "1 2 4",
+                "enable_dp_attention": True, "mem_fraction_static": 0.8, "cuda_graph_bs": [1, 2, 4],
                 "dp_size": 8,
             },
         },

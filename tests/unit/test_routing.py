@@ -9,8 +9,10 @@ from fleets import S, fleet_of, queue
 from kvroom.errors import KvroomError
 from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.request import ServedRequest
-from kvroom.scenario.cluster import Routing
-from kvroom.simulator.router import CachedNames, ReplicaLoads, Router, leading
+from kvroom.scenario.routing import Routing
+from kvroom.simulator.router import Router
+from kvroom.simulator.routing.loads import ReplicaLoads
+from kvroom.simulator.routing.views import CachedNames, leading
 
 pytestmark = pytest.mark.slow
 

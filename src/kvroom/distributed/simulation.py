@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from kvroom.distributed.journal import Journal
-from kvroom.distributed.workers import MakePool, Progress, Unit, run_each
+from kvroom.distributed.processes import MakePool
+from kvroom.distributed.workers import Progress, Unit, run_each
 from kvroom.errors import KvroomError
 from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import (
@@ -29,7 +30,7 @@ from kvroom.planner.simulate import (
 )
 from kvroom.planner.simulation import Simulation, figures_of, simulation
 from kvroom.records import dataclass
-from kvroom.scenario.cluster import Routing
+from kvroom.scenario.routing import Routing
 from kvroom.simulator.part import Part
 from kvroom.simulator.tally import add, joined, tally
 from kvroom.version import VERSION

@@ -6,39 +6,21 @@ not done again; a unit whose worker died is given to another.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import BrokenExecutor, Future, as_completed
 from typing import Any
 
 from kvroom.distributed.journal import Journal, fingerprint
+from kvroom.distributed.processes import MakePool
 from kvroom.errors import KvroomError
-from kvroom.models.load import HubReader, ask
 
 TRIES = 3
 """Times that a unit is given out before a search gives up."""
 
 Unit = Mapping[str, Any]
 Function = Callable[[Unit], Any]
-MakePool = Callable[[], Executor]
 Progress = Callable[[str, int, int], None]
 """Told of (what is done, how many are done, of how many)."""
-
-
-def processes(jobs: int, hub: HubReader | None = None) -> MakePool | None:
-    """A pool of ``jobs`` processes, which read models from ``hub`` too; None: do it in this one."""
-    if jobs <= 1:
-        return None
-    return lambda: ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(hub,)
-    )
-
-
-def _begin(hub: HubReader | None) -> None:
-    """A worker reads models as its parent does, and leaves an interrupt from the keyboard to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ask(hub)
 
 
 def unit_name(stage: str, unit: Unit) -> str:

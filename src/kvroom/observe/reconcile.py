@@ -312,9 +312,11 @@ def complete(
         else:
             asked["gpu"] = card
     spec = None
+    tagged: dict[str, Any] = {}
     if "model" not in asked:
         missing.insert(0, "model")
     else:
+        tagged = _of_library(asked, notes)
         spec = _known(asked, given, notes, paths=paths)
         if spec is None:
             missing.insert(0, "model")
@@ -330,7 +332,21 @@ def complete(
         if stored:
             asked["weight_dtype"] = stored
             notes.append(f"quantization={word} is taken as {stored} weights (--weight-dtype)")
+    if "weight_dtype" in tagged:
+        asked.setdefault("weight_dtype", tagged["weight_dtype"])
     return asked, notes, missing
+
+
+def _of_library(asked: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """What the engine's own name for a model says beside the model, which is put in its place: the file
+    behind a tag of a library."""
+    command = engine_of(asked["engine"]).command
+    if command is None or not isinstance(asked["model"], str):
+        return {}
+    keys, said = command.model_keys(asked["model"], asked)
+    notes += said
+    asked["model"] = keys.pop("model", asked["model"])
+    return keys
 
 
 def _width_open(spec: ModelSpec, model: object) -> bool:

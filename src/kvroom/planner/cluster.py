@@ -28,7 +28,8 @@ from kvroom.planner.pools import (
     within,
 )
 from kvroom.records import dataclass
-from kvroom.scenario.cluster import ROUTING_POLICIES, ColdStart, Disaggregation, Routing
+from kvroom.scenario.cluster import ColdStart, Disaggregation
+from kvroom.scenario.routing import ROUTING_POLICIES, Routing
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_REPLICAS
 from kvroom.simulator.cluster import Cluster
@@ -276,7 +277,8 @@ def managed(
     ]
     naming = feed.naming
     size = naming.unit * naming.block_tokens if naming else 1
-    routers = [Router(routing, room, size) for routing in routings]
+    block = groups[0].rules.setup.groups[0].block_size
+    routers = [Router(routing, room, size, block) for routing in routings]
     links = _links(split, groups) if split else None
     fleet: ManagedCluster
 
@@ -302,8 +304,7 @@ def managed(
             made = group.engine(
                 outcome, feed, told, connector=connector, place=place, together=together
             )
-            if router.routing.policy == "prefix" and isinstance(made, EventEngine):
-                router.views[place].watch(made)
+            router.watch(place, made)
             return made
 
         return make
@@ -422,7 +423,11 @@ def fleet_dict(fleet: ManagedCluster, seconds: float) -> dict[str, Any]:
         )
     routing = fleet.pools[0].router.routing
     told: dict[str, Any] = {
-        "routing": {"policy": routing.policy, "stale_s": routing.stale_s},
+        "routing": {
+            "policy": routing.policy,
+            "stale_s": routing.stale_s,
+            **({"settings": routing.settings} if routing.settings else {}),
+        },
         "retries": fleet.retries,
         "cold_starts": sum(replica.cold_starts for replica in fleet.replicas),
         "failures": sum(replica.failures for replica in fleet.replicas),

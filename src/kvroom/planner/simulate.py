@@ -30,9 +30,11 @@ from kvroom.planner.load import kept_below, loaded
 from kvroom.planner.offload import told, warnings_of
 from kvroom.planner.plan import QUEUE_WITHOUT_END, Workings, work
 from kvroom.planner.pools import pools_of
+from kvroom.planner.sessions import fitted
 from kvroom.records import dataclass
-from kvroom.scenario.cluster import Routing
+from kvroom.scenario.routing import Routing
 from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import settling
 from kvroom.simulator.cluster import Cluster
 from kvroom.simulator.feed import Feed, Naming
 from kvroom.simulator.frames import Frame, FrameRecorder
@@ -236,10 +238,13 @@ def simulate(
 
 def usual_warmup(source: Iterable[Request]) -> int:
     """The first requests that are left out of the times where nothing is asked: of a closed loop, which
-    begins with everybody at once, two of each user and at most half of all."""
-    if isinstance(source, Synthetic | SessionPool) and source.users:
-        return min(WAVES * source.users, source.requests // 2)
-    return 0
+    begins with everybody at once, two of each user and at most half of all; where sessions are in their
+    midst at first, as many as ``settling`` says."""
+    if not isinstance(source, Synthetic | SessionPool) or not source.users:
+        return 0
+    if source.midway:
+        return settling(source.users, source.requests)
+    return min(WAVES * source.users, source.requests // 2)
 
 
 def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, float]:
@@ -274,6 +279,8 @@ class StagedFleet:
     slo: tuple[Objective, ...]
     front_end_s: float
     start_s: float
+    notes: Sequence[str] = ()
+    """What of the requests was left out or changed, so that the model takes them."""
 
     @property
     def plants(self) -> tuple[Plant, ...]:
@@ -297,7 +304,6 @@ def stage(
     warmup: int | None = None,
     scheduler: OtherScheduler | None = None,
     linked: bool = True,
-    count_from: int = 0,
     part: Part | None = None,
 ) -> StagedFleet:
     """What ``serve`` serves; of ``part`` only its replicas, and what comes to them."""
@@ -307,11 +313,16 @@ def stage(
         groups = [replace(group, rules=scheduler(group.rules)) for group in groups]
     rules = groups[0].rules
     limits = limits_of(slo)
+    limit_tokens = workings.deployment.context_tokens
+    notes: list[str] = []
     if isinstance(source, Synthetic):
-        source = source.within(workings.deployment.context_tokens)
+        source = source.within(limit_tokens)
+    if isinstance(source, Synthetic | SessionPool):
+        source, notes = fitted(source, limit_tokens)
     front_end_s, start_s = outside_of(workings, source)
     outside = round((front_end_s + start_s) * PS_PER_S)
     warmup = usual_warmup(source) if warmup is None else warmup
+    count_from = warmup if getattr(source, "midway", False) else 0
     hashed: int | None = getattr(source, "hash_tokens", None)
     naming = None
     if rules.setup.enable_prefix_caching:
@@ -357,6 +368,7 @@ def stage(
         slo=slo,
         front_end_s=front_end_s,
         start_s=start_s,
+        notes=notes,
     )
 
 
@@ -391,6 +403,7 @@ def served_by(staged: StagedFleet) -> Simulated:
             ),
             *staged.groups[0].rules.warnings,
             *warnings_of(workings.plan.scenario, plants),
+            *staged.notes,
             *fleet_warnings(fleet, staged.groups, last),
         ),
         plants=plants,
@@ -410,13 +423,13 @@ def serve(
     warmup: int | None = None,
     scheduler: OtherScheduler | None = None,
     linked: bool = True,
-    count_from: int = 0,
 ) -> Simulated:
     """``simulate`` on a deployment that is planned already.
 
     ``tell`` is given a Frame a step of the first replica, which is then stepped. ``scheduler`` puts other
     rules in the place of the engine's here. Without ``linked`` the requests of a trace come when they were
-    recorded, whatever became of those before them. Hits are counted from request ``count_from`` on.
+    recorded, whatever became of those before them. Where sessions are in their midst at first, hits are
+    counted from the end of the ``warmup`` on, as times are: until then no cache knows them.
     """
 
     def staged(part: Part | None = None) -> StagedFleet:
@@ -430,7 +443,6 @@ def serve(
             warmup=warmup,
             scheduler=scheduler,
             linked=linked,
-            count_from=count_from,
             part=part,
         )
 

@@ -21,13 +21,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import ClassVar, Self
 
-from kvroom.errors import KvroomError, did_you_mean
+from kvroom.errors import KvroomError
 from kvroom.records import dataclass
+from kvroom.scenario.routing import Routing
 from kvroom.scenario.values import (
     MAX_GPUS,
     MAX_REPLICAS,
     check_keys,
-    number_of,
     parse_flag,
     parse_json_object,
     parse_keys,
@@ -38,12 +38,8 @@ from kvroom.scenario.values import (
     parse_word,
     whole,
 )
-from kvroom.units import check_float, check_int, parse_seconds
+from kvroom.units import check_float, check_int
 
-ROUTING_POLICIES = ("round-robin", "least-loaded", "prefix", "session")
-"""By name; the first is what is done unless another is asked for."""
-LOADS = ("requests", "tokens")
-_EXAMPLE = 'Write prefix, prefix:stale=50ms, or {"policy": "prefix", "stale_s": 0.05}.'
 COLD_TIERS = ("host", "nvme", "network")
 """Where the weights of a replica that starts may lie."""
 
@@ -63,68 +59,6 @@ def _plain(value: object) -> object:
         return [_plain(each) for each in value]
     told = getattr(value, "to_dict", None)
     return value if told is None else told()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routing:
-    """A policy and its settings: how old its view may be, what of prompts weighs against load (prefix),
-    what is counted as load (least-loaded), into how many ``cells`` the replicas are cut: each has a router of
-    its own, and requests are split between them in turn (those of a linked trace by session)."""
-
-    policy: str = ROUTING_POLICIES[0]
-    stale_s: float = 0.0
-    weight: float = 1.0
-    by: str = LOADS[0]
-    cells: int = 1
-
-    @classmethod
-    def parse(cls, name: str, value: object) -> Self:
-        """The Routing of a name, ``name:key=value…`` or an object; KvroomError names what is wrong."""
-        if isinstance(value, cls):
-            return value
-        if isinstance(value, str):
-            parse_text(name, value)
-            value = _routing_keys(name, value)
-        if not isinstance(value, Mapping):
-            raise KvroomError(name, value, "is no way to spread requests", _EXAMPLE)
-        known = tuple(field.name for field in fields(cls))
-        for key in value:
-            if key not in known:
-                fix = did_you_mean(str(key), known, _EXAMPLE)
-                raise KvroomError(name, key, "is no known key", fix)
-        what = "is no known way to spread requests"
-        return cls(
-            policy=parse_word(name, value.get("policy"), ROUTING_POLICIES, what),
-            stale_s=check_float(f"{name}.stale_s", value.get("stale_s", 0.0), low=0, high=1e6),
-            weight=check_float(f"{name}.weight", value.get("weight", 1.0), low=0, high=1e6),
-            by=parse_word(f"{name}.by", value.get("by", LOADS[0]), LOADS, what),
-            cells=whole(MAX_REPLICAS)(f"{name}.cells", value.get("cells", 1)),
-        )
-
-    def to_dict(self) -> str | dict[str, object]:
-        """The name of the policy, or an object where it has settings."""
-        said = {key: value for key, value in _said(self).items() if key != "policy"}
-        return {"policy": self.policy, **said} if said else self.policy
-
-
-def _routing_keys(name: str, text: str) -> dict[str, object]:
-    policy, *pairs = text.split(":")
-    keys: dict[str, object] = {"policy": policy.strip()}
-    for pair in pairs:
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not equals:
-            raise KvroomError(name, pair, "is no key=value", _EXAMPLE)
-        if key == "stale":
-            keys["stale_s"] = parse_seconds(f"{name} stale", value) if value != "0" else 0.0
-        elif key == "cells" and value.isdecimal():
-            keys[key] = int(value)
-        elif key == "weight":
-            if (weight := number_of(value)) is None:
-                raise KvroomError(f"{name} {key}", value, "is no number", _EXAMPLE)
-            keys[key] = weight
-        else:
-            keys[key] = value
-    return keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "--routing",
         "routing",
         "NAME[:KEY=…]",
-        "How requests are spread: round-robin, least-loaded, prefix:stale=50ms, session.",
+        "How requests are spread: round-robin, least-loaded, prefix, session, dynamo, llm-d …",
     ),
     ("--fleet", "fleet", "JSON", "Unequal replicas, autoscaling, failures, cold starts."),
     (

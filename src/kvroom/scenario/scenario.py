@@ -15,12 +15,13 @@ from typing import ClassVar
 from kvroom.errors import KvroomError, did_you_mean, shortened
 from kvroom.hardware.prices import check_terms
 from kvroom.records import dataclass
-from kvroom.scenario.cluster import Disaggregation, Fleet, ReplicaPool, Routing
+from kvroom.scenario.cluster import Disaggregation, Fleet, ReplicaPool
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.layout import DEGREES, LAYOUT_KEYS, OPEN, counted_cards, filled_layout
 from kvroom.scenario.link import PAGE_ADDRESS, keys_of_link, link_of
 from kvroom.scenario.offload import OffloadTier, parse_tiers
 from kvroom.scenario.offload import from_flags as tiers_of_flags
+from kvroom.scenario.routing import Routing
 from kvroom.scenario.speculation import SpeculativeDecoding
 from kvroom.scenario.values import (
     MAX_GPUS,

@@ -67,8 +67,19 @@ AGENTS = {
 that kv-cache-tester publishes (commit 94f6046: 1,264 calls outside sub-agents; their longest pauses are cut
 off). Compaction at so many tokens is assumed."""
 
-AGENT_CALLS = 50
-"""Requests of each agent that are simulated unless it is said."""
+CALLS_EACH, FEWEST_CALLS, MOST_CALLS = 24, 400, 12_000
+SETTLING_CALLS = 4
+
+
+def calls_of(users: int) -> int:
+    """Requests that are simulated of so many sessions at a time, unless it is said."""
+    return min(MOST_CALLS, max(FEWEST_CALLS, CALLS_EACH * users))
+
+
+def settling(users: int, requests: int) -> int:
+    """How many of them are left out: sessions that are in their midst at first begin with a cache that knows
+    nothing of them."""
+    return min(SETTLING_CALLS * users, requests // 2)
 
 
 def with_agents(field: str, given: Mapping[str, object]) -> dict[str, object]:
@@ -84,8 +95,7 @@ def with_agents(field: str, given: Mapping[str, object]) -> dict[str, object]:
     if said.get("arrivals") not in (None, f"closed:{count}", "once"):
         fix = "Give agents, or arrivals."
         raise KvroomError(f"{field}.arrivals", said["arrivals"], "and agents are two loads", fix)
-    calls = min(MAX_REQUESTS, AGENT_CALLS * count)
-    return {**AGENTS, "requests": calls, **said, "arrivals": f"closed:{count}"}
+    return {**AGENTS, "requests": calls_of(count), **said, "arrivals": f"closed:{count}"}
 
 
 def _spec(name: str, value: object) -> Spec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -55,10 +56,10 @@ class Naming:
             case HashIds():
                 if prefix.answer:
                     whole = tokens // prefix.tokens
-                    prefix = HashIds([*prefix.ids[:whole], *prefix.answer], prefix.tokens)
+                    prefix = HashIds(_behind(prefix.ids[:whole], prefix.answer), prefix.tokens)
                     tokens += request.output_tokens
                 if prefix.tokens == self.unit * size:
-                    names = list(prefix.ids)
+                    names = prefix.ids[:]
                     return RequestExtents(names, min(tokens // size, len(names) * self.unit))
                 names = prefix.block_keys(size, tokens)
             case TokenIds():
@@ -68,6 +69,13 @@ class Naming:
                 tokens += request.output_tokens
                 names = last_ids(prefix, size) if self.numbered else prefix.block_keys(size, tokens)
         return RequestExtents(names, min(tokens // size, len(names)))
+
+
+def _behind(ids: Sequence[int], more: Sequence[int]) -> Sequence[int]:
+    """``ids`` and ``more`` as one; arrays stay arrays, whose numbers are made when they are looked at."""
+    if isinstance(ids, array) and isinstance(more, array):
+        return ids + more
+    return [*ids, *more]
 
 
 def last_ids(runs: TokenRuns, block_tokens: int) -> list[int]:

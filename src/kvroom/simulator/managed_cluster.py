@@ -222,7 +222,7 @@ class ManagedCluster(Cluster):
             request.keeps_blocks = request.final_tokens > request.num_tokens + 1
             request.decode_final_tokens = request.final_tokens if request.keeps_blocks else 0
             request.final_tokens = request.num_tokens + 1
-        place = group.router.route(request, group.up)
+        place = group.router.route(request, group.up, now)
         replica = self.replicas[place]
         request.replica = place
         replica.requests += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvroom.errors import KvroomError
 from kvroom.records import dataclass
-from kvroom.simulator.router import rendezvous
+from kvroom.simulator.routing.plain import rendezvous
 
 
 @dataclass(frozen=True, slots=True)

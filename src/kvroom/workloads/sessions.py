@@ -228,6 +228,8 @@ class SessionPool:
         self.midway = midway
         self.notes: list[str] = []
         """What was met and assumed when they were read."""
+        self.limit_tokens: int | None = None
+        """All prompts are known to be shorter (None: not known)."""
         self._common: frozenset[int] | None = None
 
     def at_once(self, users: int, requests: int, seed: int) -> SessionPool:
@@ -241,7 +243,20 @@ class SessionPool:
             midway=self.midway,
         )
         made._common = self.common
-        made.notes = self.notes
+        made.notes, made.limit_tokens = self.notes, self.limit_tokens
+        return made
+
+    def of_graphs(self, graphs: Sequence[RequestGraph], limit_tokens: int | None) -> SessionPool:
+        """The same of some of its sessions, or parts of them, whose prompts are shorter than the limit."""
+        made = SessionPool(
+            graphs,
+            self.users,
+            self.requests,
+            seed=self.seed,
+            hash_tokens=self.hash_tokens,
+            midway=self.midway,
+        )
+        made.notes, made.limit_tokens = self.notes, limit_tokens
         return made
 
     def at_seed(self, seed: int) -> SessionPool:
@@ -315,31 +330,44 @@ def renamed(graph: RequestGraph, number: int, common: frozenset[int]) -> Request
     """``graph`` as session ``number``: its own ids are no other session's."""
     mask = (number + 1) * ODD & MASK
     rows: list[Request] = []
+    before = changed = b""  # of the prompt before: most begin with it
+    shared = 0
     for request in graph.requests:
         prefix = request.prefix
         if isinstance(prefix, HashIds):
             ids = prefix.ids
             assert isinstance(ids, array)
-            shared = 0
-            while common and shared < len(ids) and ids[shared] in common:
-                shared += 1
+            data = ids.tobytes()
+            same = _common_bytes(before, data)
+            shared = min(shared, same // WORD)
+            if common and shared * WORD == same:  # all of it is others' too, and more may be
+                while shared < len(ids) and ids[shared] in common:
+                    shared += 1
+                same, changed = shared * WORD, data
+            before, changed = data, changed[:same] + masked(data[same:], mask)
+            own = array("Q")
+            own.frombytes(changed)
             answer = prefix.answer
             if isinstance(answer, array) and answer:
-                answer = masked(answer, 0, mask)
-            prefix = HashIds(masked(ids, shared, mask), prefix.tokens, answer)
+                answer = array("Q", masked(answer.tobytes(), mask))
+            prefix = HashIds(own, prefix.tokens, answer)
         rows.append(request._replace(prefix=prefix, session=number))
     return RequestGraph(tuple(rows), graph.after)
 
 
-def masked(ids: array[int], kept: int, mask: int) -> array[int]:
-    """``ids`` with every one but the first ``kept`` changed by ``mask`` (exclusive or), all at once."""
-    data = ids.tobytes()
-    head, rest = data[: kept * WORD], data[kept * WORD :]
-    masks = int.from_bytes(mask.to_bytes(WORD, sys.byteorder) * (len(rest) // WORD), "little")
-    changed = int.from_bytes(rest, "little") ^ masks
-    own = array("Q")
-    own.frombytes(head + changed.to_bytes(len(rest), "little"))
-    return own
+def _common_bytes(before: bytes, after: bytes) -> int:
+    """Bytes of the whole ids that ``after`` begins with as ``before`` does: all of ``before``, all but its
+    last id, or none, as far as this looks."""
+    for end in (len(before), len(before) - WORD):
+        if end > 0 and after.startswith(before[:end]):
+            return end
+    return 0
+
+
+def masked(data: bytes, mask: int) -> bytes:
+    """Ids, each changed by ``mask`` (exclusive or), all at once."""
+    masks = int.from_bytes(mask.to_bytes(WORD, sys.byteorder) * (len(data) // WORD), "little")
+    return (int.from_bytes(data, "little") ^ masks).to_bytes(len(data), "little")
 
 
 def from_moment(graph: RequestGraph, share: float) -> RequestGraph:

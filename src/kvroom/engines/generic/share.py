@@ -1,7 +1,6 @@
 """A serving engine whose own rules are not modelled: a share of visible memory, less what any takes.
 
-The share is what such engines take by default; LMDeploy's is one of what the model leaves free
-(``cache_max_entry_count``). Activations, runtime and graphs are
+The share is what such engines take by default. Activations, runtime and graphs are
 assumed from what engines print at start-up (a few hundred MiB to a few GiB; the band says so).
 """
 
@@ -9,23 +8,20 @@ from __future__ import annotations
 
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer, account
-from kvroom.engines.support import Requirement, Support
+from kvroom.engines.support import Support
 from kvroom.models.weight_dtypes import EXL2
-from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import binding_rank, longest_context
 from kvroom.units import GIB, MIB, ceil_div, check_float
 
 SHARE = 0.9
-FREE_SHARE = 0.8
-"""LMDeploy's default share of free memory (TurbomindEngineConfig.cache_max_entry_count)."""
 BLOCK_TOKENS = 16
 ACTIVATIONS = (1 * GIB, 300 * MIB, 4 * GIB)
 RUNTIME = (300 * MIB, 50 * MIB, 2 * GIB)
 GRAPHS = (500 * MIB, 40 * MIB, 3 * GIB)
 
 
-def share_of_memory(deployment: Deployment, free_share: float | None = None) -> EngineAnswer:
+def share_of_memory(deployment: Deployment) -> EngineAnswer:
     """Visible bytes × share − weights − assumed overheads, in whole blocks of 16 tokens."""
     gpu = deployment.known_bytes.get("visible", deployment.device.engine_bytes)
     share = check_float(
@@ -45,16 +41,6 @@ def share_of_memory(deployment: Deployment, free_share: float | None = None) -> 
     budget = int(gpu * share)
     assumed = sum(value[0] for value in over.values())
     rank = binding_rank(deployment, budget - assumed)
-    if free_share is not None:
-        held = deployment.known_bytes.get("weights", rank.weight_bytes) + assumed
-        held += deployment.extras.loaded_bytes(rank.stage)
-        entries = check_float(
-            "engine_args.cache_max_entry_count",
-            deployment.args.get("cache_max_entry_count", free_share),
-            low=0.001,
-            high=1.0,
-        )
-        budget = held + int(max(0, gpu - held) * entries)
     weights = deployment.known_bytes.get("weights", rank.weight_bytes)
     taken = assumed + deployment.extras.loaded_bytes(rank.stage)
     left = budget - weights - taken
@@ -107,29 +93,14 @@ def share_of_memory(deployment: Deployment, free_share: float | None = None) -> 
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class ShareOfMemory(Engine):
-    """An engine of which only such a share is assumed; ``free_share``: of what the model leaves free."""
-
-    free_share: float | None = None
+    """An engine of which only such a share is assumed."""
 
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """A share of visible memory, less what any engine takes."""
-        return share_of_memory(deployment, self.free_share)
+        return share_of_memory(deployment)
 
 
-_INTEGER = Requirement(
-    source="LMDeploy documentation, KV Cache Quantization",
-    since=(0, 4, 0),
-    capability=7.0,
-    chips="Volta or later",
-)
-LMDEPLOY = ShareOfMemory(
-    name="lmdeploy",
-    label="LMDeploy",
-    free_share=FREE_SHARE,
-    support=Support(cache={"int8": _INTEGER, "int4": _INTEGER}),
-)
 EXLLAMAV2 = ShareOfMemory(
     name="exllamav2",
     label="ExLlamaV2",

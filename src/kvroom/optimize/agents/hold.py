@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvroom.optimize.agents.trial import AgentTrial, Sessions, tried
+from kvroom.optimize.agents.trial import AgentTrial, tried
 from kvroom.planner.plan import Workings
+from kvroom.planner.sessions import Sessions
 from kvroom.planner.simulate import Objective
 from kvroom.records import dataclass
 from kvroom.simulator.timeline import Watch

@@ -8,19 +8,13 @@ from kvroom.engines import serving_rules
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
 from kvroom.planner.plan import Workings
-from kvroom.planner.simulate import Objective, serve
+from kvroom.planner.sessions import Sessions
+from kvroom.planner.simulate import Objective, serve, usual_warmup
 from kvroom.records import dataclass
+from kvroom.scenario.workload import calls_of
 from kvroom.simulator.feed import Naming
-from kvroom.simulator.router import leading
+from kvroom.simulator.routing.views import leading
 from kvroom.simulator.timeline import Moment, Watch
-from kvroom.workloads.sessions import SessionPool
-from kvroom.workloads.synthetic import Synthetic
-
-Sessions = SessionPool | Synthetic
-CALLS, SETTLES = 24, 4
-"""Requests of each session that are simulated, and how many of them are left out: all begin with a cache that
-knows nothing of them."""
-LEAST_REQUESTS, MOST_REQUESTS = 400, 12_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +74,9 @@ class Recomputed:
         prompt, cached = request.num_prompt_tokens, request.num_cached_tokens
         names = request.extents.names if request.extents is not None else ()
         size = self.name_tokens
-        found = leading(names[: prompt // size], self._seen) * size
-        self._seen.update(names)
+        known = leading(names[: prompt // size], self._seen)
+        found = known * size
+        self._seen.update(names[known:])
         if request.index < self.count_from:
             return
         ideal = max(cached, min(found, prompt - 1))
@@ -107,11 +102,6 @@ def _late_limit(slo: tuple[Objective, ...], measured: int) -> tuple[float, float
     return None
 
 
-def requests_for(users: int) -> int:
-    """Requests that are simulated of so many sessions at a time."""
-    return min(MOST_REQUESTS, max(LEAST_REQUESTS, CALLS * users))
-
-
 def tried(
     workings: Workings,
     sessions: Sessions,
@@ -124,8 +114,8 @@ def tried(
 ) -> AgentTrial:
     """Serve so many sessions at a time; KvroomError where the engine would not start. ``short``: it ends
     where so many first tokens come too late that the objective can only be missed."""
-    source = sessions.at_once(users, requests_for(users), seed)
-    warmup = min(SETTLES * users, source.requests // 2)
+    source = sessions.at_once(users, calls_of(users), seed)
+    warmup = usual_warmup(source)
     assert workings.timing is not None
     rules = serving_rules(workings.deployment, workings.answer)
     naming = Naming(rules.name_tokens, getattr(source, "hash_tokens", None))
@@ -142,9 +132,7 @@ def tried(
         lost = limit is not None and noted.late > limit[1]
         return lost or (watch is not None and watch(now))
 
-    made = serve(
-        workings, source, slo=slo, on_over=over, watch=stops, warmup=warmup, count_from=warmup
-    )
+    made = serve(workings, source, slo=slo, on_over=over, watch=stops, warmup=warmup)
     told = made.to_dict()
     copies = max(1, len(made.fleet.engines))
     busy_ps = made.duration_s * PS_PER_S * copies

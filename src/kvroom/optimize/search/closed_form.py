@@ -13,7 +13,7 @@ from kvroom.errors import KvroomError
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times, error_ratio
 from kvroom.latency.load import served as serving_times
-from kvroom.optimize.search.demand import Demand, demand_of
+from kvroom.optimize.search.demand import Demand, demand_of, demand_of_trace
 from kvroom.planner.load import kept_below, load_of
 from kvroom.planner.plan import Placed, place, work
 from kvroom.planner.verdict import judge
@@ -46,6 +46,8 @@ class Question:
     seed: int
     max_gpus: int
     replicas: int | None = None
+    trace: Mapping[str, Any] | None = None
+    """What a trace asks for (``PlayedTrace.summary``): it is simulated, ``workload`` is in its likeness."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -56,10 +58,13 @@ class Question:
             "seed": self.seed,
             "max_gpus": self.max_gpus,
             "replicas": self.replicas,
+            **({} if self.trace is None else {"trace": dict(self.trace)}),
         }
 
     def demand(self) -> Demand:
         """The load and the objectives, made once a process."""
+        if self.trace is not None:
+            return demand_of_trace(self.trace, self.slo)
         name = fingerprint({"workload": self.workload, "slo": self.slo, "seed": self.seed})
         if name not in _MADE:
             _MADE.clear()

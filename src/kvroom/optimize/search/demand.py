@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.planner.simulate import Objective, parse_slo
@@ -67,6 +68,19 @@ def demand_of(workload: Workload | None, slo: str, seed: int) -> Demand:
         reuses=bool(source.prefix.tokens) or source.chains,
         users=users,
         requests_per_s=rate,
+        slo=objectives(slo),
+    )
+
+
+def demand_of_trace(summary: Mapping[str, Any], slo: str) -> Demand:
+    """The demand of a trace (``PlayedTrace.summary``)."""
+    return Demand(
+        input_tokens=summary["input_tokens"],
+        output_tokens=summary["output_tokens"],
+        longest_tokens=summary["longest_tokens"],
+        reuses=summary["reuses"],
+        users=summary["sessions_at_a_time"],
+        requests_per_s=summary["requests_per_s"],
         slo=objectives(slo),
     )
 

@@ -14,7 +14,8 @@ from math import ceil, inf
 from typing import Any
 
 from kvroom.distributed.journal import Journal
-from kvroom.distributed.workers import MakePool, Progress, Unit, run_all, unit_name
+from kvroom.distributed.processes import MakePool
+from kvroom.distributed.workers import Progress, Unit, run_all, unit_name
 from kvroom.engines.registry import engine_of
 from kvroom.hardware.device import Device
 from kvroom.hardware.reader import resolve

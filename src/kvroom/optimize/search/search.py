@@ -14,7 +14,8 @@ from math import inf
 from typing import Any
 
 from kvroom.distributed.journal import Journal
-from kvroom.distributed.workers import MakePool, Progress
+from kvroom.distributed.processes import MakePool
+from kvroom.distributed.workers import Progress
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import load as load_model
 from kvroom.models.spec import ModelSpec
@@ -22,6 +23,7 @@ from kvroom.optimize.cost import figures_of
 from kvroom.optimize.search.answers import Answer, Found, front, why_not_first
 from kvroom.optimize.search.closed_form import Question, scenario_of
 from kvroom.optimize.search.hunt import Hunt, Scored, firsts
+from kvroom.optimize.search.played import PlayedTrace
 from kvroom.optimize.search.space import Space
 from kvroom.planner.plan import work
 from kvroom.scenario.layout import DEGREES
@@ -48,8 +50,10 @@ def search(
     journal: str | None = None,
     pool: MakePool | None = None,
     progress: Progress | None = None,
+    traced: PlayedTrace | None = None,
 ) -> Found:
-    """Search ``space`` for what serves ``base``'s model and workload within ``slo``.
+    """Search ``space`` for what serves ``base``'s model and workload within ``slo``; in the place of the
+    workload a trace's ``traced``, which is ``lent`` to whoever simulates.
 
     ``base``'s card does not count; degrees of its layout that differ from one, and more replicas than one,
     are fixed choices. ``simulate`` kinds of answer are borne out by simulation (0: none), ``per`` "gpu" the
@@ -59,7 +63,7 @@ def search(
     if per not in (None, GPU):
         raise KvroomError("--per", per, "is no group", did_you_mean(str(per), (GPU,), "Write gpu."))
     space = _fixed(base, space or Space())
-    question = _question(base, slo, seed, space)
+    question = _question(base, slo, seed, space, traced)
     asked = {"question": question.to_dict(), "space": space.to_dict(), "simulate": simulate}
     with Journal(journal, asked | {"per": per}) as kept:
         hunt = Hunt(
@@ -99,11 +103,13 @@ def _by_card(rows: Sequence[Scored]) -> list[list[Scored]]:
     return list(groups.values())
 
 
-def _question(base: Scenario, slo: str, seed: int, space: Space) -> Question:
+def _question(
+    base: Scenario, slo: str, seed: int, space: Space, traced: PlayedTrace | None
+) -> Question:
     keys = {key: value for key, value in base.differences().items() if key not in OWN}
     workload = base.workload
-    load: dict[str, Any] = {}
-    if workload is not None:
+    load: dict[str, Any] = {} if traced is None else dict(traced.load)
+    if workload is not None and traced is None:
         load = {key: value for key, value in workload.to_dict().items() if value is not None}
         load.pop("static", None) if not workload.static else None
         seed = seed or workload.seed or 0
@@ -116,6 +122,7 @@ def _question(base: Scenario, slo: str, seed: int, space: Space) -> Question:
         seed=seed,
         max_gpus=space.max_gpus,
         replicas=base.replicas if base.replicas > 1 or base.disaggregation else None,
+        trace=None if traced is None else traced.summary,
     )
     demand = question.demand()
     if "context_tokens" not in keys:
@@ -313,6 +320,7 @@ def _objective(hunt: Hunt) -> dict[str, Any]:
         "output_tokens": demand.output_tokens,
         "minimise": "usd_per_million_output_tokens" if demand.free else "usd_per_hour",
         "seed": hunt.question.seed,
+        "trace": None if hunt.question.trace is None else dict(hunt.question.trace),
     }
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
+from kvroom.distributed.processes import lent
 from kvroom.errors import KvroomError
 from kvroom.optimize.search.closed_form import Question, scenario_of
+from kvroom.optimize.search.played import PlayedTrace
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve
 from kvroom.workloads.synthetic import of_workload
@@ -102,11 +105,17 @@ def simulated(
     """What ``kvroom simulate`` answers of so many replicas under the whole load."""
     demand = question.demand()
     scenario = scenario_of(question, keys, replicas, users)
-    made = work(scenario)
-    assert scenario.workload is not None
-    told = serve(made, of_workload(scenario.workload), slo=demand.slo).to_dict()
+    if question.trace is not None:
+        traced: PlayedTrace = lent()
+        made = work(replace(scenario, workload=None))  # its likeness is for the closed form alone
+        told = serve(made, traced.source, slo=demand.slo, linked=traced.linked).to_dict()
+        endless = False
+    else:
+        made = work(scenario)
+        assert scenario.workload is not None
+        told = serve(made, of_workload(scenario.workload), slo=demand.slo).to_dict()
+        endless = made.plan.serving.ttft_s is None
     slo = told.get("slo", {})
-    endless = made.plan.serving.ttft_s is None
     met = all(kept["met"] for kept in slo.values()) and not told["requests"]["dropped"]
     return {
         "met": met and not endless,

@@ -194,6 +194,18 @@ def reconcile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def play_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that say how the sessions of a trace are played."""
+    command = click.option(
+        "--recorded-times", is_flag=True, help="Send a trace's sessions when they were recorded."
+    )(command)
+    return click.option(
+        "--sessions",
+        metavar="COUNT",
+        help="Sessions of the trace at a time (default: as they came).",
+    )(command)
+
+
 def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The flags that say how a trace is read."""
     decorate = (

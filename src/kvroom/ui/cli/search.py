@@ -11,7 +11,13 @@ from kvroom.errors import KvroomError
 from kvroom.scenario.layout import DEGREES, counted_cards
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.cli.completion import complete
-from kvroom.ui.cli.options import cluster_options, scenario_from, scenario_options
+from kvroom.ui.cli.options import (
+    cluster_options,
+    play_options,
+    scenario_from,
+    scenario_options,
+    trace_options,
+)
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, file_options, write
@@ -49,6 +55,9 @@ def list_options(command: Any) -> Any:
     "--slo ttft_p95=4s,tpot_p95=50ms",
 )
 @scenario_options
+@click.option("--trace", metavar="FILE", help="What is served: a trace, in place of a workload.")
+@play_options
+@trace_options
 @click.option("--slo", default="", metavar="SLO", help="Objectives: ttft_p95=2s,tpot_p95=50ms.")
 @list_options
 @click.option("--no-pools", is_flag=True, help="Leave out pools of prompts and of answers.")
@@ -70,6 +79,13 @@ def list_options(command: Any) -> Any:
 @answers_errors
 def search(
     *,
+    trace: str | None,
+    sessions: str | None,
+    recorded_times: bool,
+    hash_tokens: str | None,
+    skip_bad_lines: bool,
+    columns: str | None,
+    tokenizer: str | None,
     slo: str,
     no_pools: bool,
     per: str | None,
@@ -91,7 +107,8 @@ def search(
 
     Every deployment is judged in closed form; the cheapest that may do are simulated, until none can be
     cheaper than the best. Without a rate or users the cheapest million tokens within the objectives are
-    sought. Ctrl-C answers with what is known so far.
+    sought. Of a trace the simulations play its requests, as simulate does. Ctrl-C answers with what is known
+    so far.
     """
     from kvroom.ui.terminal import search as text
 
@@ -125,6 +142,13 @@ def search(
         journal=journal,
         cluster=_cluster(cluster, jobs, ray),
         progress=units_progress(),
+        trace=trace,
+        sessions=None if sessions is None else _number("--sessions", sessions),
+        recorded_times=recorded_times,
+        hash_tokens=hash_tokens,
+        skip_bad_lines=skip_bad_lines,
+        columns=columns,
+        tokenizer=tokenizer,
     )
     write(found, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:

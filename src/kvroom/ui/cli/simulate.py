@@ -18,6 +18,7 @@ from kvroom.ui import codec
 from kvroom.ui.cli.options import (
     cluster_options,
     engine_python_option,
+    play_options,
     scenario_from,
     scenario_options,
     trace_options,
@@ -48,12 +49,7 @@ STOPPED = 130
 @click.option("--seed", metavar="NUMBER", help="Draw the workload anew.")
 @click.option("--seeds", metavar="COUNT", help="Draw it so many times: bands over seeds.")
 @click.option("--warmup", metavar="COUNT", help="Leave the first requests out of the times.")
-@click.option(
-    "--sessions", metavar="COUNT", help="Sessions of the trace at a time (default: as they came)."
-)
-@click.option(
-    "--recorded-times", is_flag=True, help="Send a trace's sessions when they were recorded."
-)
+@play_options
 @click.option("--slo", metavar="SLO", help="What is wanted: ttft_p95=2s,tpot_p95=50ms.")
 @click.option("--per-request", metavar="OUT", help="Write one line a request (.jsonl, .parquet).")
 @click.option(

@@ -33,6 +33,10 @@ def show(found: Found) -> str:
         told = ", ".join(f"{x['name']} ({x['gpus']:,})" for x in found.unpriced)
         blocks.append(paragraph(f"Without a known price would do, by their GPUs: {told}."))
     blocks.append(_searched(found))
+    trace = found.objective["trace"]
+    if trace is not None:
+        blocks.append(paragraph(f"Simulations play the trace {trace['name']}."))
+        blocks += [paragraph(f"Note: {note}.") for note in trace["notes"]]
     text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
 
@@ -42,6 +46,8 @@ def _head(found: Found) -> str:
     load = "as much as one deployment serves"
     if objective["users"] is not None:
         load = f"{objective['users']:,} users"
+        if objective["trace"] is not None:
+            load = f"{objective['users']:,} sessions at a time"
     elif objective["requests_per_s"] is not None:
         load = f"{objective['requests_per_s']:,.4g} requests a second"
     limits = ", ".join(f"{name} {_time(limit)}" for name, limit in objective["slo"].items())

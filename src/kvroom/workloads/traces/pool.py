@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvroom.errors import KvroomError
-from kvroom.scenario.workload import AGENT_CALLS
+from kvroom.scenario.workload import calls_of
 from kvroom.units import check_int
 from kvroom.workloads.requests import Request, in_order
 from kvroom.workloads.sessions import SessionPool, grouped, held_sessions
-from kvroom.workloads.synthetic import MAX_REQUESTS
 from kvroom.workloads.traces.reader import Trace
 
 CUT = "the trace holds more than is kept: its sessions up to there are played"
@@ -18,8 +17,8 @@ CUT = "the trace holds more than is kept: its sessions up to there are played"
 def pool_of(
     source: Iterable[Request], users: int, *, requests: int | None = None, seed: int | None = None
 ) -> SessionPool:
-    """The sessions of ``source``, ``users`` at a time, until ``requests`` were sent (AGENT_CALLS for each
-    user unless it is said). KvroomError where there are none."""
+    """The sessions of ``source``, ``users`` at a time, until ``requests`` were sent (``calls_of`` them unless
+    it is said). KvroomError where there are none."""
     users = check_int("--sessions", users, low=1, high=10**6)
     if isinstance(source, Trace) and source.has_sessions:
         found = grouped(source.sessions())
@@ -33,7 +32,7 @@ def pool_of(
     pool = SessionPool(
         graphs,
         users,
-        min(MAX_REQUESTS, AGENT_CALLS * users) if requests is None else requests,
+        calls_of(users) if requests is None else requests,
         seed=seed or 0,
         hash_tokens=next(iter(sizes)) if len(sizes) == 1 else hashed,
     )

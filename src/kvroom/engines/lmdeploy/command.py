@@ -1,0 +1,78 @@
+"""How LMDeploy is started: ``lmdeploy serve api_server MODEL``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kvroom.engines.command_line import CommandLine
+from kvroom.engines.lmdeploy.flags import KNOWN_FLAGS, NAMES, READERS
+
+POLICIES = {
+    "0": "auto",
+    "none": "auto",
+    "4": "int4_per_token_head",
+    "int4": "int4_per_token_head",
+    "8": "int8_per_token_head",
+    "int8": "int8_per_token_head",
+    "16": "fp8",
+    "fp8_e4m3": "fp8",
+    "17": "fp8_e5m2",
+}
+"""``--quant-policy`` → how keys and values are stored: integers with a scale and a zero point for each
+token and head (``QuantPolicy``, ``messages.py``)."""
+FORMATS = {"awq": "int4", "gptq": "gptq_int4_g128", "fp8": "fp8_block", "mxfp4": "mxfp4"}
+"""``--model-format`` → weights, where the checkpoint's own config does not say them."""
+
+
+class LmdeployCommandLine(CommandLine):
+    """``lmdeploy serve api_server``."""
+
+    def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
+        """Its number for the cache's width, and the format of its weights."""
+        policy = str(keys.pop("kv_dtype", "0")).lower()
+        stored = POLICIES.get(policy, policy)
+        if stored != "auto":
+            keys["kv_dtype"] = stored
+        form = FORMATS.get(str(args.pop("model_format", "")).lower())
+        if form is not None and not self._says_itself(keys.get("model")):
+            keys.setdefault("weight_dtype", form)
+
+    @staticmethod
+    def _says_itself(model: object) -> bool:
+        """Whether the model's name says how its weights are stored."""
+        return (
+            isinstance(model, str)
+            and re.search(r"awq|gptq|fp8|int4|4bit|w4a16", model.lower()) is not None
+        )
+
+    def cache_flags(self, kv_dtype: str) -> dict[str, Any]:
+        """Its number for a width that is said in another word."""
+        of_width = {"int8": 8, "int4": 4, "fp8": 16}
+        return {"quant_policy": of_width[kv_dtype]} if kv_dtype in of_width else {}
+
+
+COMMAND = LmdeployCommandLine(
+    engine="lmdeploy",
+    label="LMDeploy",
+    programs=(
+        ("lmdeploy", "serve", "api_server"),
+        ("-m", "lmdeploy", "serve", "api_server"),
+        ("-m", "lmdeploy.serve.openai.api_server"),
+    ),
+    image=re.compile(r"(?:^|/)lmdeploy(?::(?:v?([\d.]+))?[\w.+-]*)?$"),
+    default_image="openmmlab/lmdeploy",
+    keys={
+        "tp": ("tp",),
+        "ep": ("ep",),
+        "context_tokens": ("session_len",),
+        "kv_dtype": ("quant_policy",),
+    },
+    names=NAMES,
+    readers=READERS,
+    known=KNOWN_FLAGS,
+    model_flags=("model", "model_path"),
+    dtypes={"int8_per_token_head": "8", "int4_per_token_head": "4", "fp8_e5m2": "17"},
+    variable_prefixes=("LMDEPLOY_", "TM_"),
+    port=23333,
+)

@@ -1,0 +1,1 @@
+"""What a router counts and knows, and the rules by which it chooses."""
