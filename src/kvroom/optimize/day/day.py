@@ -16,7 +16,8 @@ from statistics import stdev
 from typing import Any
 
 from kvroom.distributed.journal import Journal
-from kvroom.distributed.workers import MakePool, Progress
+from kvroom.distributed.processes import MakePool
+from kvroom.distributed.workers import Progress
 from kvroom.optimize.day.answer import Day
 from kvroom.optimize.day.hours import (
     FleetCurves,

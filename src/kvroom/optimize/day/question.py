@@ -8,7 +8,7 @@ from kvroom.errors import KvroomError
 from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import Objective
 from kvroom.records import dataclass
-from kvroom.scenario.cluster import Routing
+from kvroom.scenario.routing import Routing
 from kvroom.scenario.scenario import Scenario
 from kvroom.workloads.daily import DAY_S, DailyCurve
 from kvroom.workloads.synthetic import Synthetic, of_workload

@@ -8,7 +8,8 @@ from math import ceil, fsum
 from typing import Any
 
 from kvroom.distributed.journal import Journal
-from kvroom.distributed.workers import MakePool, Progress, run_all
+from kvroom.distributed.processes import MakePool
+from kvroom.distributed.workers import Progress, run_all
 from kvroom.optimize.day.hours import FleetCurves
 from kvroom.optimize.day.levels import (
     FULL,
