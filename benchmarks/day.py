@@ -170,7 +170,9 @@ def main() -> None:
             for metric in METRICS
         }
         path = Path(levels.__file__).with_name("errors.json")
-        print(json.dumps(worst, indent=2), path)
+        told = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(told | {"errors": worst}, indent=2) + "\n", encoding="utf-8")
+        print(f"wrote {path}: say in it what was measured")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, compress
 from operator import mul
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
@@ -42,6 +42,10 @@ class Gaps:
         self._file: IO[bytes] | None = None
         self._laid: list[int] = []  # runs in each piece of the file
         self.add = self._fresh.extend
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
     def settle(self, least: int = 1) -> None:
         """Put runs that were added lately, if they are so many numbers, into the columns, where they take
@@ -121,28 +125,29 @@ class Gaps:
             for place in places_of
             for one_place in range(place - reach, place + reach + 1)
         }
-        near = [
-            ((run[0] - low) // width, run)
-            for piece in self.pieces()
-            for run in zip(*piece, strict=True)
-            if (run[0] - low) // width in around
-        ]
+        near = tuple(array("q") for _ in range(4))
+        for piece in self.pieces():
+            chosen = [(first - low) // width in around for first in piece[0]]
+            for column, numbers in zip(near, piece, strict=True):
+                column.extend(compress(numbers, chosen))
         ranked: list[int] = []
         for rank, place in zip(ranks, places_of, strict=True):
             start = place - reach
-            within = [run for where, run in near if start <= where <= place + reach]
+            least, end = low + start * width, low + (place + reach + 1) * width
+            chosen = [least <= first < end for first in near[0]]
+            runs = [array("q", compress(column, chosen)) for column in near]
             below = upto[start - 1] if start > 0 else 0
             least = low + place * width
-            ranked.append(_ranked(rank - below, within, least, least + width - 1 + most))
+            ranked.append(_ranked(rank - below, runs, least, least + width - 1 + most))
         return ranked
 
 
-def _ranked(rank: int, runs: Sequence[tuple[int, ...]], low: int, high: int) -> int:
-    """The ``rank``-th smallest gap of ``runs``, known to lie from ``low`` to ``high``."""
+def _ranked(rank: int, runs: Sequence[array[int]], low: int, high: int) -> int:
+    """The ``rank``-th smallest gap of ``runs`` (columns), known to lie from ``low`` to ``high``."""
     while low < high:
         middle = (low + high) // 2
         count = 0
-        for first, slope, steps, weight in runs:
+        for first, slope, steps, weight in zip(*runs, strict=True):
             if first <= middle:
                 within = min(steps, (middle - first) // slope + 1) if slope else steps
                 count += within * weight

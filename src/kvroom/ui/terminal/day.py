@@ -81,5 +81,5 @@ def _sampled(figures: Any) -> str:
     return (
         f"{sample['replicas']:,} replicas were simulated for {sample['requests']:,} requests at "
         f"{len(sample['levels'])} loads, up to {sample['most_per_s']:,.3g} requests a second; the day is led "
-        f"through them as a fluid. {figures['error']}"
+        f"through them as a fluid. {figures['error']}."
     )
