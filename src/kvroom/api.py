@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kvroom.optimize.fit import Fit
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.pack.answer import Packed
+    from kvroom.optimize.scaling import ScaleSweep
     from kvroom.optimize.search.answers import Found
     from kvroom.optimize.search.played import PlayedTrace
     from kvroom.optimize.split import Splits
@@ -679,6 +680,46 @@ def cliff(
         question = scenario(model, gpu, **keys)
         return swept(
             parse_range(key),
+            question,
+            _requests(
+                question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+            ),
+            slo=_objectives(slo),
+            watch=watch,
+            paths=paths,
+            on_point=on_point,
+        )
+
+
+def scale_to(
+    targets: str,
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    trace: str | os.PathLike[str] | Iterable[Request] | None = None,
+    slo: str | tuple[Objective, ...] = "",
+    seed: int | None = None,
+    hash_tokens: int | str | None = None,
+    skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
+    watch: Watch | None = None,
+    on_point: Callable[[Any], None] | None = None,
+    hub: HubReader | bool = True,
+    paths: bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> ScaleSweep:
+    """The same simulation with the autoscaler at each of ``"waiting=2..64"``: what each target costs a day,
+    which is the cheapest within ``slo``, and what as many replicas as there may be would cost, always.
+
+    Requests are those of ``simulate``; ``on_point`` is told of each target as it is done.
+    """
+    from kvroom.optimize.scaling import parse_targets, sweep
+
+    with _asking(hub):
+        question = scenario(model, gpu, **keys)
+        return sweep(
+            parse_targets(targets),
             question,
             _requests(
                 question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)

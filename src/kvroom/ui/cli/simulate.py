@@ -29,6 +29,7 @@ from kvroom.ui.export import check_places, report_options, write
 from kvroom.ui.rows import RowFile
 from kvroom.ui.terminal.cluster import splits_text
 from kvroom.ui.terminal.progress import Progress, seldom_collected, units_progress
+from kvroom.ui.terminal.scaling import scaling_text
 from kvroom.units import parse_count
 from kvroom.workloads.synthetic import of_workload
 
@@ -56,6 +57,11 @@ STOPPED = 130
     "--splits", is_flag=True, help="Try every prefill:decode split of --disaggregation's GPUs."
 )
 @click.option("--cliff", metavar="KEY=FROM..TO", help="Sweep rate or kv_blocks; where p99 breaks.")
+@click.option(
+    "--scale-to",
+    metavar="KEY=A..B",
+    help="Sweep the autoscaler: which target is cheapest within --slo (waiting=2..64).",
+)
 @click.option(
     "--day",
     "by_hour",
@@ -97,6 +103,7 @@ def simulate(
     slo: str | None,
     per_request: str | None,
     cliff: str | None,
+    scale_to: str | None,
     splits: bool,
     by_hour: bool,
     describe_only: bool,
@@ -121,10 +128,7 @@ def simulate(
 
     check_places(html=html, svg=svg)
     if script_file is not None:
-        script = codec.read_json(script_file, "--script")
-        played = api.play(script, scheduler=scheduler, engine_python=engine_python)
-        write(played, html=html, svg=svg)
-        click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
+        _play(script_file, scheduler, engine_python, (html, svg), as_json=as_json)
         return
     if trace is not None and given.get("workload"):
         fix = "Give --trace or --workload."
@@ -143,8 +147,8 @@ def simulate(
         )
         _answer(described, text.describe_text, as_json=as_json)
         return
-    if scheduler != "own" and (cliff is not None or splits):
-        fix = "Leave --cliff and --splits out, or --scheduler."
+    if scheduler != "own" and (cliff is not None or splits or scale_to is not None):
+        fix = "Leave --cliff, --splits and --scale-to out, or --scheduler."
         raise KvroomError("--scheduler", scheduler, "serves one simulation at a time", fix)
     asked = given.get("replicas") is not None
     scenario = scenario_from(given)
@@ -158,6 +162,7 @@ def simulate(
     found: Any
     show: Callable[[Any], str]
     others = {"--cliff": cliff, "--splits": splits, "--per-request": per_request}
+    others["--scale-to"] = scale_to
     others["--scheduler"] = scheduler if scheduler != "own" else None
     who: dict[str, Any] = {"cluster": cluster, "journal": journal, "slo": goals}
     if by_hour:
@@ -174,25 +179,48 @@ def simulate(
         once = {**times, "seeds": many, "scheduler": scheduler, "engine_python": engine_python}
         with Progress(_expected(scenario, trace)) as progress, seldom_collected():
             run["watch"] = progress.watch
-            found, show = _alone(scenario, run, once, cliff, splits=splits, rows=per_request)
+            sweeps = (cliff, scale_to)
+            found, show = _alone(scenario, run, once, sweeps, splits=splits, rows=per_request)
     write(found, html=html, svg=svg)
     _answer(found.to_dict(), lambda _: show(found), as_json=as_json)
     if getattr(found, "stopped", False):
         _stopped()
 
 
+def _play(
+    script_file: str,
+    scheduler: str,
+    engine_python: str | None,
+    places: tuple[str | None, str | None],
+    *,
+    as_json: bool,
+) -> None:
+    """A script against the rules alone."""
+    from kvroom.ui.terminal import simulation as text
+
+    script = codec.read_json(script_file, "--script")
+    played = api.play(script, scheduler=scheduler, engine_python=engine_python)
+    html, svg = places
+    write(played, html=html, svg=svg)
+    click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
+
+
 def _alone(
     scenario: Scenario,
     run: Mapping[str, Any],
     once: Mapping[str, Any],
-    cliff: str | None,
+    sweeps: tuple[str | None, str | None],
     *,
     splits: bool,
     rows: str | None,
 ) -> tuple[Any, Callable[[Any], str]]:
-    """What this process simulates: a sweep, splits, or one simulation (``once``); how it is shown."""
+    """What this process simulates: a sweep (of loads, of the autoscaler's targets), splits, or one
+    simulation (``once``); how it is shown."""
     from kvroom.ui.terminal import simulation as text
 
+    cliff, scale_to = sweeps
+    if scale_to is not None:
+        return api.scale_to(scale_to, scenario, **run), scaling_text
     if cliff is not None:
         return api.cliff(cliff, scenario, **run), text.cliff_text
     if splits:
