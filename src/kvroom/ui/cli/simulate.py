@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import click
@@ -62,6 +63,12 @@ STOPPED = 130
     help="Sweep the autoscaler: which target is cheapest within --slo (waiting=2..64).",
 )
 @click.option(
+    "--day",
+    "by_hour",
+    is_flag=True,
+    help="A day by the hour: replicas needed, times, cost, from a sample.",
+)
+@click.option(
     "--describe",
     "describe_only",
     is_flag=True,
@@ -98,6 +105,7 @@ def simulate(
     cliff: str | None,
     scale_to: str | None,
     splits: bool,
+    by_hour: bool,
     describe_only: bool,
     script_file: str | None,
     html: str | None,
@@ -116,6 +124,7 @@ def simulate(
     in engine steps.
     """
     from kvroom.ui.terminal import simulation as text
+    from kvroom.ui.terminal.day import show as day_text
 
     check_places(html=html, svg=svg)
     if script_file is not None:
@@ -141,72 +150,40 @@ def simulate(
     if scheduler != "own" and (cliff is not None or splits or scale_to is not None):
         fix = "Leave --cliff, --splits and --scale-to out, or --scheduler."
         raise KvroomError("--scheduler", scheduler, "serves one simulation at a time", fix)
+    asked = given.get("replicas") is not None
     scenario = scenario_from(given)
+    goals = parse_slo(slo) if slo else ()
+    times: dict[str, Any] = {
+        "warmup": _warmup(warmup),
+        "sessions": _sessions(sessions),
+        "recorded_times": recorded_times,
+    }
     many = 1 if seeds is None else parse_count("--seeds", seeds, low=1, high=1000)
-    if cluster is not None or journal is not None:
-        _check_spread(cliff=cliff, scale_to=scale_to, splits=splits, per_request=per_request)
-        try:
-            spread = api.simulate(
-                scenario,
-                seeds=many,
-                warmup=_warmup(warmup),
-                sessions=_sessions(sessions),
-                recorded_times=recorded_times,
-                keep_requests=False,
-                scheduler=scheduler,
-                cluster=cluster,
-                journal=journal,
-                progress=units_progress(),
-                slo=parse_slo(slo) if slo else (),
-                **requests,
-            )
-        except KeyboardInterrupt:
-            click.echo(f"kvroom: stopped; {_goes_on(journal)}", err=True)
-            sys.exit(STOPPED)
-        write(spread, html=html, svg=svg)
-        _answer(spread.to_dict(), lambda _: text.show(spread), as_json=as_json)
-        return
-    if scale_to is not None:
-        sweep = {**requests, "slo": parse_slo(slo) if slo else ()}
-        _scale_to(
-            scale_to, scenario, sweep, _expected(scenario, trace), (html, svg), as_json=as_json
-        )
-        return
-    with Progress(_expected(scenario, trace)) as progress, seldom_collected():
-        run: dict[str, Any] = {
-            **requests,
-            "slo": parse_slo(slo) if slo else (),
-            "watch": progress.watch,
-        }
-        if cliff is not None:
-            fallen = api.cliff(cliff, scenario, **run)
-        elif splits:
-            try:
-                split = api.splits(scenario, **run)
-            except Stopped:
-                _stopped()
-        else:
-            with RowFile(per_request) as rows:
-                answer = api.simulate(
-                    scenario,
-                    seeds=many,
-                    warmup=_warmup(warmup),
-                    sessions=_sessions(sessions),
-                    recorded_times=recorded_times,
-                    on_end=rows.on_over,
-                    keep_requests=False,
-                    scheduler=scheduler,
-                    engine_python=engine_python,
-                    **run,
-                )
-    write(fallen if cliff is not None else split if splits else answer, html=html, svg=svg)
-    if cliff is not None:
-        _answer(fallen.to_dict(), lambda _: text.cliff_text(fallen), as_json=as_json)
-    elif splits:
-        _answer(split.to_dict(), lambda _: splits_text(split), as_json=as_json)
+    found: Any
+    show: Callable[[Any], str]
+    others = {"--cliff": cliff, "--splits": splits, "--per-request": per_request}
+    others["--scale-to"] = scale_to
+    others["--scheduler"] = scheduler if scheduler != "own" else None
+    who: dict[str, Any] = {"cluster": cluster, "journal": journal, "slo": goals}
+    if by_hour:
+        others |= {"--seeds": seeds, "--warmup": warmup, "--sessions": sessions, "--trace": trace}
+        _check_alone("--day", {**others, "--recorded-times": recorded_times})
+        who |= {"seed": requests["seed"], "all_day": asked or None}
+        found, show = _or_stopped(partial(api.day, scenario, **who), journal), day_text
+    elif cluster is not None or journal is not None:
+        _check_alone("--cluster and --journal", others)
+        who |= {**requests, **times, "seeds": many, "keep_requests": False}
+        found, show = _or_stopped(partial(api.simulate, scenario, **who), journal), text.show
     else:
-        _answer(answer.to_dict(), lambda _: text.show(answer), as_json=as_json)
-    if not splits and (fallen if cliff is not None else answer).stopped:
+        run: dict[str, Any] = {**requests, "slo": goals}
+        once = {**times, "seeds": many, "scheduler": scheduler, "engine_python": engine_python}
+        with Progress(_expected(scenario, trace)) as progress, seldom_collected():
+            run["watch"] = progress.watch
+            sweeps = (cliff, scale_to)
+            found, show = _alone(scenario, run, once, sweeps, splits=splits, rows=per_request)
+    write(found, html=html, svg=svg)
+    _answer(found.to_dict(), lambda _: show(found), as_json=as_json)
+    if getattr(found, "stopped", False):
         _stopped()
 
 
@@ -228,37 +205,51 @@ def _play(
     click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
 
 
-def _scale_to(
-    targets: str,
+def _alone(
     scenario: Scenario,
-    run: dict[str, Any],
-    expected: int | None,
-    places: tuple[str | None, str | None],
+    run: Mapping[str, Any],
+    once: Mapping[str, Any],
+    sweeps: tuple[str | None, str | None],
     *,
-    as_json: bool,
-) -> None:
-    """The autoscaler at each target, and which is the cheapest."""
-    with Progress(expected) as progress, seldom_collected():
-        found = api.scale_to(targets, scenario, watch=progress.watch, **run)
-    html, svg = places
-    write(found, html=html, svg=svg)
-    _answer(found.to_dict(), lambda _: scaling_text(found), as_json=as_json)
-    if found.stopped:
-        _stopped()
+    splits: bool,
+    rows: str | None,
+) -> tuple[Any, Callable[[Any], str]]:
+    """What this process simulates: a sweep (of loads, of the autoscaler's targets), splits, or one
+    simulation (``once``); how it is shown."""
+    from kvroom.ui.terminal import simulation as text
+
+    cliff, scale_to = sweeps
+    if scale_to is not None:
+        return api.scale_to(scale_to, scenario, **run), scaling_text
+    if cliff is not None:
+        return api.cliff(cliff, scenario, **run), text.cliff_text
+    if splits:
+        try:
+            return api.splits(scenario, **run), splits_text
+        except Stopped:
+            _stopped()
+    with RowFile(rows) as file:
+        keep: dict[str, Any] = {"on_end": file.on_over, "keep_requests": False}
+        return api.simulate(scenario, **run, **once, **keep), text.show
 
 
-def _check_spread(
-    *, cliff: str | None, scale_to: str | None, splits: bool, per_request: str | None
-) -> None:
-    for flag, value in (
-        ("--cliff", cliff),
-        ("--scale-to", scale_to),
-        ("--splits", splits),
-        ("--per-request", per_request),
-    ):
+def _check_alone(what: str, said: Mapping[str, str | bool | None]) -> None:
+    """KvroomError for a flag that does not go with ``what``."""
+    for flag, value in said.items():
         if value:
-            fix = f"Leave {flag} out, or --cluster and --journal."
-            raise KvroomError(flag, None if value is True else value, "is of one process", fix)
+            told = None if value is True else value
+            raise KvroomError(
+                flag, told, f"does not go with {what}", f"Leave out {flag} or {what}."
+            )
+
+
+def _or_stopped(ask: Callable[..., Any], journal: str | None) -> Any:
+    """What comes of asking; Ctrl-C ends it."""
+    try:
+        return ask(progress=units_progress())
+    except KeyboardInterrupt:
+        click.echo(f"kvroom: stopped; {_goes_on(journal)}", err=True)
+        sys.exit(STOPPED)
 
 
 def _goes_on(journal: str | None) -> str:
