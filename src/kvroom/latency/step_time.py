@@ -158,7 +158,8 @@ def beyond(host: float, card: float) -> float:
     if longer <= 0:
         return 0.0
     both = (host / longer) ** OVERLAP + (card / longer) ** OVERLAP
-    return longer * both ** (1 / OVERLAP) - card
+    whole: float = longer * both ** (1 / OVERLAP)
+    return whole - card
 
 
 def joined_s(read: float, computed: float, *, overlaps: bool) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from kvroom.engines import serving_rules
+from kvroom.engines import served_by
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
 from kvroom.hardware.node import Machine
@@ -28,6 +28,7 @@ from kvroom.planner.pools import (
     steps_together,
     within,
 )
+from kvroom.planner.scaling import scaling_rule
 from kvroom.records import dataclass
 from kvroom.scenario.cluster import ColdStart, Disaggregation
 from kvroom.scenario.routing import ROUTING_POLICIES, Routing
@@ -37,10 +38,12 @@ from kvroom.simulator.cluster import Cluster
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.feed import Feed
 from kvroom.simulator.frames import Frame, FrameRecorder
-from kvroom.simulator.managed_cluster import ManagedCluster, RoutedPool
+from kvroom.simulator.group_engine import GroupEngine
+from kvroom.simulator.managed_cluster import ManagedCluster
 from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Common, Plant
 from kvroom.simulator.replicas import ClusterOutcome, Replica, seconds_ps
+from kvroom.simulator.routed_pool import RoutedPool
 from kvroom.simulator.router import Router
 from kvroom.simulator.step_engine import StepEngine, StepLoop
 from kvroom.simulator.stream import Follow
@@ -118,6 +121,10 @@ class ReplicaGroup:
                 connector=connector or tiers,
                 events=tiers,
             )
+        plain = together is None and tell is None and not drafts
+        named = feed.naming is not None
+        if rules.jumps_over_groups(named) and plain and connector is None and tiers is None:
+            return GroupEngine(setup, self.clock, outcome, unit=unit, follow=follow)
         if tell is not None:
             if rules.own is not None:
                 fix = "Replay it with --engine vllm."
@@ -159,7 +166,7 @@ def group_of(workings: Workings, replicas: int, most: int = 0) -> ReplicaGroup:
     """``replicas`` of a planned deployment; KvroomError where its engine would not start or no step can
     be timed."""
     deployment = workings.deployment
-    rules = serving_rules(deployment, workings.answer)
+    rules = served_by(deployment, workings.answer)
     if workings.timing is None:
         fix = "Name a card of the catalogue, or give its flops_per_s."
         raise KvroomError(
@@ -233,7 +240,7 @@ def cold_start_ps(group: ReplicaGroup, start: ColdStart) -> int:
     if load is None:
         fix = f"One of: {', '.join(t for t in BELOW if machine.tier(t))}."
         raise KvroomError("fleet.start.weights_from", name, "is no tier of this machine", fix)
-    return seconds_ps(load + start.seconds)
+    return seconds_ps(load + start.fixed_s)
 
 
 def is_managed(scenario: Scenario, groups: Sequence[ReplicaGroup]) -> bool:
@@ -346,7 +353,14 @@ def managed(
         dp = groups[0].workings.deployment.layout.dp
         scale = autoscale_of(scenario, groups[0].replicas, dp)
         begin = sum(group.replicas for group in groups)
-        pools = [RoutedPool(replicas=replicas, router=routers[0], begin=begin, scale=scale)]
+        only = RoutedPool(replicas=replicas, router=routers[0], begin=begin)
+        if scale is not None:
+            batch = groups[0].rules.setup.config.max_num_batched_tokens
+            only.scale = scaling_rule(scale, groups[0].clock, batch)
+            only.least, only.most = scale.least, scale.most
+            if scale.rule.grace_s is not None:
+                only.grace_ps = seconds_ps(scale.rule.grace_s)
+        pools = [only]
     fleet = ManagedCluster(
         pools,
         outcome,
