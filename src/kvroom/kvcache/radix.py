@@ -7,7 +7,8 @@ becomes a leaf when its last child goes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 
@@ -30,28 +31,47 @@ class RadixCache:
     def __init__(self) -> None:
         self.size = 0
         self.evictable = 0
+        self.on_evicted: Callable[[int], None] | None = None
+        """Called with the key of each stretch that goes."""
+        self.version = 0
+        """Changes whenever a stretch comes or goes."""
         self._nodes: dict[int, Node] = {}
         self._leaves: list[tuple[int, int, Node]] = []
         self._now = 0
 
     def match(self, keys: Sequence[int]) -> list[Node]:
         """The nodes of the longest cached prefix of ``keys``, each used now."""
-        self._now += 1
-        path: list[Node] = []
-        for key in keys:
-            node = self._nodes.get(key)
-            if node is None:
-                break
-            node.used = self._now
-            path.append(node)
-        if path and not path[-1].children:
-            self._offer(path[-1])
-        return path
+        return self.behind((), keys)
 
-    def insert(self, keys: Sequence[int]) -> tuple[list[Node], int]:
-        """All of ``keys`` as nodes, and how many of them are new."""
-        nodes = self.match(keys)
-        known = len(nodes)
+    def touch(self, path: Sequence[Node]) -> None:
+        """All of ``path``, which is there, is used now."""
+        self.behind(path, ())
+
+    def behind(self, path: Sequence[Node], keys: Sequence[int]) -> list[Node]:
+        """``path``, which is there, and the nodes of the longest prefix of ``keys`` behind it, used now."""
+        self._now += 1
+        now, nodes = self._now, self._nodes
+        found = list(path)
+        for node in found:
+            node.used = now
+        for key in keys:
+            further = nodes.get(key)
+            if further is None:
+                break
+            further.used = now
+            found.append(further)
+        if found and not found[-1].children:
+            self._offer(found[-1])
+        return found
+
+    def unlocked(self, path: Sequence[Node]) -> int:
+        """How many of a path from the root nobody holds: its end, since holders hold all before it too."""
+        return len(path) - bisect_left(path, True, key=lambda node: not node.locks)
+
+    def insert(self, keys: Sequence[int], path: Sequence[Node] = ()) -> tuple[list[Node], int]:
+        """``path``, which is there, and all of ``keys`` behind it as nodes, and how many of them are new."""
+        nodes = self.behind(path, keys)
+        known = len(nodes) - len(path)
         for key in keys[known:]:
             parent = nodes[-1] if nodes else None
             node = self._nodes[key] = Node(key, parent)
@@ -59,10 +79,11 @@ class RadixCache:
             if parent is not None:
                 parent.children += 1
             nodes.append(node)
-        new = len(nodes) - known
+        new = len(keys) - known
         self.size += new
         self.evictable += new
         if new:
+            self.version += 1
             self._offer(nodes[-1])
         return nodes, new
 
@@ -91,11 +112,14 @@ class RadixCache:
                 continue
             del self._nodes[node.key]
             gone += 1
+            if self.on_evicted is not None:
+                self.on_evicted(node.key)
             parent = node.parent
             if parent is not None:
                 parent.children -= 1
                 if not parent.children and not parent.locks:
                     self._offer(parent)
+        self.version += gone > 0
         self.size -= gone
         self.evictable -= gone
         return gone

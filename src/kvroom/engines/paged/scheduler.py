@@ -11,6 +11,7 @@ their blocks stay its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 
@@ -47,6 +48,10 @@ class Scheduler:
             tuple[int, int, ServedRequest]
         ] = []  # a heap: when its cache is there, order
         self._loads = 0
+
+    def tell_evicted(self, told: Callable[[int], None]) -> None:
+        """Call ``told`` with the hash of each block that is evicted."""
+        self.cache.pool.on_evicted = told
 
     @property
     def running_count(self) -> int:

@@ -2,16 +2,20 @@
 
 A batch is either prompts or decodes. Prompts are taken as long as what they and the running requests are
 thought to need still fits; how much of their longest answers that is (the new-token ratio) falls while
-all goes well and is set anew when requests have to be retracted. Not modelled: the overlap of one
-batch's scheduling with the one before it. Room of refused drafts stays with the request.
+all goes well and is set anew when requests have to be retracted. Below the tree may lie host memory
+(HiCache): what a prompt finds there is loaded while its batch runs, layer by layer. Not modelled: the
+overlap of one batch's scheduling with the one before it. Room of refused drafts stays with the request.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
+from kvroom.kvcache.connector import KVConnector, RemoteHit, report_left, report_stored
+from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.radix import Node, RadixCache
 from kvroom.kvcache.request import RequestStatus, ServedRequest
 from kvroom.records import dataclass
@@ -53,6 +57,17 @@ class SglangScheduler:
         self._paths: dict[ServedRequest, list[Node]] = {}  # what of the tree it holds
         self._own: dict[ServedRequest, int] = {}  # tokens beyond that
         self._chunked: ServedRequest | None = None
+        self._matched: tuple[tuple[int, int, int], list[Node]] = ((-1, 0, 0), [])
+        self.connector: KVConnector | None = None
+        self.events: KVEvents | None = None
+        self.blocks_per_name = 1
+        """Stretches of a page that ``events`` hears of."""
+        self.loading: list[tuple[int, int, ServedRequest]] = []
+        """Nobody: a batch itself waits for what is loaded."""
+
+    def tell_evicted(self, told: Callable[[int], None]) -> None:
+        """Call ``told`` with the key of each stretch that leaves the tree."""
+        self.cache.on_evicted = told
 
     @property
     def running_count(self) -> int:
@@ -84,14 +99,14 @@ class SglangScheduler:
     def schedule(self, now: int = 0) -> SchedulerOutput:
         """The next batch: prompts where any may start or go on, else a decode of all that run."""
         output = SchedulerOutput()
-        self._prefill(output)
+        self._prefill(output, now)
         if not output.scheduled and self.running:
             self._decode(output)
         return output
 
     # Prompts
 
-    def _prefill(self, output: SchedulerOutput) -> None:
+    def _prefill(self, output: SchedulerOutput, now: int) -> None:
         settings = self.settings
         budget = min(settings.chunked_prefill_size, settings.max_prefill_tokens)
         if self._chunked is not None:
@@ -101,22 +116,21 @@ class SglangScheduler:
             if len(self.running) >= settings.max_running_requests:
                 break
             path = self._match(request)
-            self.cache.lock(path)
             start = len(path) * settings.stretch
+            evictable = (self.cache.evictable - self.cache.unlocked(path)) * settings.stretch
             more = self._paged(request.num_tokens) - start
             left = request.tokens_left
             need = more + min(left, CLIP_TOKENS) + settings.page
-            room = self.free + self.cache.evictable * settings.stretch - self._reserved()
-            if need >= room and self.running:
-                self.cache.unlock(path)
+            if need >= self.free + evictable - self._reserved() and self.running:
                 break
-            if more >= self.free + self.cache.evictable * settings.stretch:
-                self.cache.unlock(path)
+            if more >= self.free + evictable:
                 break
             if request.num_tokens - start > budget and budget < settings.page:
-                self.cache.unlock(path)
                 break
+            self.cache.lock(path)
             self.waiting.popleft()
+            path = self._loaded(request, path, now, output)
+            start = len(path) * settings.stretch
             self._paths[request], self._own[request] = path, 0
             request.num_computed_tokens = start
             output.admitted.append(
@@ -125,6 +139,36 @@ class SglangScheduler:
             request.status = RequestStatus.RUNNING
             self.running.append(request)
             budget -= self._take(request, budget, output)
+
+    def _loaded(
+        self, request: ServedRequest, path: list[Node], now: int, output: SchedulerOutput
+    ) -> list[Node]:
+        """``path`` and what lies below the cache behind it: that is loaded into room that is made for it, and
+        the batch waits for its layers. Without room nothing is loaded."""
+        if self.connector is None:
+            return path
+        stretch = self.settings.stretch
+        start = len(path) * stretch
+        whole = (request.num_tokens - 1) // stretch * stretch
+        hit: RemoteHit | None = self.connector.lookup(request, now, start, whole)
+        if hit is not None:
+            count = hit.tokens // stretch
+            lacks = (count - len(path)) * stretch - self.free
+            if lacks > 0:
+                self.free += stretch * self.cache.evict(-(-lacks // stretch))
+            if (count - len(path)) * stretch > self.free:
+                hit = None
+            else:
+                keys = request.hashes.first(count)[len(path) : count]
+                nodes, new = self.cache.insert(keys, path)
+                self.cache.lock(nodes[len(path) :])
+                self.free -= new * stretch
+                path = nodes
+        self.connector.allocated(request, now, start, hit)
+        if hit is not None:
+            output.wait_ps = max(output.wait_ps, hit.ready_ps - now)
+        request.reported_pages = len(path) // self.blocks_per_name
+        return path
 
     def _take(self, request: ServedRequest, budget: int, output: SchedulerOutput) -> int:
         """Compute as much of its prompt as ``budget`` allows; gives how much."""
@@ -144,7 +188,13 @@ class SglangScheduler:
         if not self.settings.caching:
             return []
         count = (request.num_tokens - 1) // self.settings.stretch
-        return self.cache.match(request.hashes.first(count)[:count])
+        asked = request.index, count, self.cache.version
+        if self._matched[0] == asked:  # the head of the queue, once more
+            self.cache.touch(self._matched[1])
+        else:
+            path = self.cache.match(request.hashes.first(count)[:count])
+            self._matched = asked, path
+        return self._matched[1]
 
     def _reserved(self) -> float:
         """Tokens that running requests are thought to need yet."""
@@ -226,9 +276,8 @@ class SglangScheduler:
         old = self._paths[request]
         if count <= len(old):
             return
-        nodes, new = self.cache.insert(request.hashes.first(count)[:count])
-        self.cache.lock(nodes)
-        self.cache.unlock(old)
+        nodes, new = self.cache.insert(request.hashes.first(count)[len(old) : count], old)
+        self.cache.lock(nodes[len(old) :])
         moved = (count - len(old)) * stretch
         self._own[request] -= moved
         # What another had put there already is held twice no longer.
@@ -250,6 +299,8 @@ class SglangScheduler:
                 self._share(request)
             if not samples:
                 continue
+            if self.events is not None and tokens - drafts > 1:
+                report_stored(self.events, request, len(self._paths[request]), self.blocks_per_name)
             kept = self.drafts.kept(request.index, request.num_tokens, drafts) if self.drafts else 0
             request.new_tokens = min(1 + kept, request.tokens_left)
             request.num_tokens += request.new_tokens
@@ -258,6 +309,8 @@ class SglangScheduler:
                 finished.append(request)
         for request in finished:
             self._share(request)
+            if self.events is not None:
+                report_left(self.events, request, len(self._paths[request]), self.blocks_per_name)
             self._release(request)
             self.running.remove(request)
             request.status = RequestStatus.FINISHED

@@ -17,6 +17,9 @@ from kvroom.engines.sglang.answer import chunk_tokens
 from kvroom.engines.sglang.scheduler import SglangScheduler, SglangSettings
 from kvroom.sharding.deployment import Deployment
 
+LOAD_BACK_TOKENS = 10
+"""From which length on HiCache loads (``load_back_threshold``, 0.4.10 to 0.5.23)."""
+
 
 def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
     """Its tokens, chunks and limits."""
@@ -38,4 +41,5 @@ def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRu
         setup=replace(setup, config=limits),
         own=lambda drafts: SglangScheduler(settings, drafts),
         mixes=False,
+        loads_tokens=LOAD_BACK_TOKENS,
     )
