@@ -24,7 +24,7 @@ from kvroom.models import catalogue
 RUNS = 5
 SCENARIOS = 1000
 KVROOM = (sys.executable, "-m", "kvroom.ui.cli.main")
-PLAN = (*KVROOM, "plan", "llama-3-70b", "--gpu", "80GB:4", "--context", "32K")
+PLAN = (*KVROOM, "plan", "llama-3.1-70b", "--gpu", "80GB:4", "--context", "32K")
 
 
 def cpu_s(command: tuple[str, ...]) -> float:

@@ -159,7 +159,7 @@ def test_a_calibration_that_is_none(content: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "ollama"])
 def test_launch_and_back(engine: str) -> None:
-    question = ["llama-3-8b", "--gpu", "L40S:2", "--context", "16K", "--engine", engine]
+    question = ["llama-3.1-8b", "--gpu", "L40S:2", "--context", "16K", "--engine", engine]
     if engine in ("llama.cpp", "ollama"):
         question[2] = "L40S"
     made = answer("launch", *question)
@@ -341,6 +341,8 @@ def test_a_name_of_ollamas_library_beside_ollama() -> None:
         back = answer("plan", "--model", "qwen3:8b-q8_0", "--gpu", "L40S", *args)
         assert back["scenario"]["model"] == "qwen3-8b"
         assert back["scenario"]["weight_dtype"] == "q8_0"
+    trained = answer("plan", "gemma3:27b-it-qat", "--gpu", "L40S", "--engine", "ollama")
+    assert trained["scenario"]["weight_dtype"] == "q4_0"
     own = answer(
         "plan",
         "--model",

@@ -31,7 +31,9 @@ KEYS = {"context_tokens": "16K", "engine_version": "0.33.0", "host_memory_bytes"
 
 @pytest.fixture(scope="module")
 def answer():
-    return api.agents(SPEC, "llama-3-8b", "L40S", slo=SLO, seeds=2, only=("host",), most=24, **KEYS)
+    return api.agents(
+        SPEC, "llama-3.1-8b", "L40S", slo=SLO, seeds=2, only=("host",), most=24, **KEYS
+    )
 
 
 def test_the_number_is_where_the_objective_breaks(answer):
@@ -75,7 +77,7 @@ def test_the_shapes_of_the_answer(answer):
 
 
 def test_the_same_question_has_the_same_answer(answer):
-    again = api.agents(SPEC, "llama-3-8b", "L40S", slo=SLO, seeds=2, only=(), most=24, **KEYS)
+    again = api.agents(SPEC, "llama-3.1-8b", "L40S", slo=SLO, seeds=2, only=(), most=24, **KEYS)
     assert again.base.row() == answer.base.row()
 
 
@@ -119,7 +121,7 @@ def test_every_change_is_a_question():
     assert made["gpu_count=10"].gpu_count == 10
     prefix = made["routing=prefix"]
     assert (prefix.gpu_count, prefix.replicas, prefix.routing.policy) == (4, 2, "prefix")
-    fleet = api.scenario("llama-3-8b", "L40S", replicas=4, kv_dtype="fp8")
+    fleet = api.scenario("llama-3.1-8b", "L40S", replicas=4, kv_dtype="fp8")
     assert "kv_dtype=fp8" not in {v.id for v in variants(fleet)}
 
 
@@ -142,7 +144,7 @@ def test_sessions_end_where_the_model_does():
 
 
 def test_an_easier_objective_holds_no_fewer():
-    workings = work(api.scenario("llama-3-8b", "L40S", **KEYS))
+    workings = work(api.scenario("llama-3.1-8b", "L40S", **KEYS))
     source = parse(SPEC)
     hard = held(workings, source, parse_slo("ttft_p95=1s,tpot_p95=25ms"), guess=12, most=24)
     easy = held(workings, source, parse_slo("ttft_p95=9s,tpot_p95=90ms"), guess=12, most=24)
@@ -152,13 +154,13 @@ def test_an_easier_objective_holds_no_fewer():
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["nosuch.json", "llama-3-8b", "--gpu", "L40S"], "is not a file"),
-        (["arrivals=poisson:1/s,input=9,output=9", "llama-3-8b", "--gpu", "L40S"], "says not how many"),
-        (["agents=0", "llama-3-8b", "--gpu", "L40S"], "agents"),
-        (["agents=2", "llama-3-8b", "--gpu", "L40S", "--slo", "ttft=1s"], "is no objective"),
-        (["agents=2", "llama-3-8b", "--gpu", "L40S", "--svg", "/no/such/place.svg"], "no such folder"),
-        (["agents=2,subagents=-1", "llama-3-8b", "--gpu", "L40S"], "subagents"),
-        (["agents=2,compact=9K", "llama-3-8b", "--gpu", "L40S"], "Write it like 190K:0.2"),
+        (["nosuch.json", "llama-3.1-8b", "--gpu", "L40S"], "is not a file"),
+        (["arrivals=poisson:1/s,input=9,output=9", "llama-3.1-8b", "--gpu", "L40S"], "says not how many"),
+        (["agents=0", "llama-3.1-8b", "--gpu", "L40S"], "agents"),
+        (["agents=2", "llama-3.1-8b", "--gpu", "L40S", "--slo", "ttft=1s"], "is no objective"),
+        (["agents=2", "llama-3.1-8b", "--gpu", "L40S", "--svg", "/no/such/place.svg"], "no such folder"),
+        (["agents=2,subagents=-1", "llama-3.1-8b", "--gpu", "L40S"], "subagents"),
+        (["agents=2,compact=9K", "llama-3.1-8b", "--gpu", "L40S"], "Write it like 190K:0.2"),
     ],
 )  # fmt: skip
 def test_bad_questions(words, why):
@@ -168,7 +170,7 @@ def test_bad_questions(words, why):
 
 
 def test_the_command(tmp_path):
-    words = ["agents", SPEC, "llama-3-8b", "--gpu", "L40S", "--context", "16K", "--engine-version",
+    words = ["agents", SPEC, "llama-3.1-8b", "--gpu", "L40S", "--context", "16K", "--engine-version",
              "0.33.0", "--seeds", "1", "--changes", "none", "--most", "4"]  # fmt: skip
     csv, svg = tmp_path / "a.csv", tmp_path / "a.svg"
     ran = CliRunner().invoke(main, [*words, "--csv", str(csv), "--svg", str(svg)])

@@ -13,6 +13,7 @@ from kvroom.engines.llama_cpp import CacheSizes, cache_sizes
 from kvroom.engines.llama_cpp.versions import CHANGES, NEWEST, parse_build, rules_of
 from kvroom.errors import KvroomError
 from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import MIB
 from llama_models import asked, deployed
 
@@ -268,3 +269,34 @@ def test_recurrent_states_are_counted_as_llama_cpp_keeps_them():
     account = next(a for a in made.memory.accounts if a.name == "kv")
     assert account.bytes == 2 * made.kv.bytes_per_request_per_gpu
     assert made.kv.state_bytes_per_request == 36 * 4 * (32 * 128 * 128 + 8192 * 3)
+
+
+# (model, context, ubatch, flash attention, MiB printed), each of a public log with one device
+COMPUTE_BUFFERS = [
+    # fedora-copr/logdetective#106: Mistral 7B before and after -c 32768
+    ("mistral-7b", 2048, 512, False, 164.00),
+    ("mistral-7b", 32768, 512, False, 2144.00),
+    # ikawrakow/ik_llama.cpp, discussion 397: Qwen3-32B on a T4
+    ("qwen3-32b", 8192, 1024, True, 633.50),
+]
+
+
+@pytest.mark.parametrize(("model", "context", "ubatch", "flash", "mib"), COMPUTE_BUFFERS)
+def test_the_compute_buffer_is_that_of_the_fullest_moment(
+    model: str, context: int, ubatch: int, flash: bool, mib: float
+) -> None:
+    made = plan(
+        Scenario(
+            model=model,
+            gpu="H200-SXM",
+            engine="llama.cpp",
+            engine_version="5000",
+            context_tokens=context,
+            engine_args={
+                "ubatch_size": ubatch, "flash_attn": flash, "parallel": 1, "n_gpu_layers": 99,
+            },
+        )
+    )  # fmt: skip
+    found = next(account for account in made.memory.accounts if account.name == "activations")
+    assert found.bytes == mib * 2**20
+    assert found.low_bytes <= mib * 2**20 <= found.high_bytes

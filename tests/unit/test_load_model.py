@@ -76,7 +76,7 @@ def test_turns_find_what_was_said_cached_and_wait_for_their_user():
     # Users who all think equally long would keep step with one another.
     talk = {"input": "uniform:400-600", "output": "uniform:80-120", "turns": 4}
     chat = {**talk, "think": "uniform:2s-18s", "arrivals": "closed:40"}
-    made, seen = both({**chat, "concurrency": 40}, context_tokens=16384)
+    made, seen = both({**chat, "concurrency": 40}, model="llama-3.1-8b", context_tokens=16384)
     agree(made, seen, 0.05, 0.15)
     alone = kvroom.plan(
         "llama-3-8b", "H100-SXM", workload={"input": 500, "output": 100, "arrivals": "closed:40"}
@@ -92,7 +92,7 @@ CHAT = {"input": "uniform:500-2000", "output": 200, "turns": 4, "think": "unifor
     [
         (96, {"model": "qwen3-30b-a3b", "context_tokens": 16384}),
         (12, {"gpu": "L4", "engine": "llama.cpp", "context_tokens": 16384}),
-        (96, {"engine": "sglang", "gpu": "L40S", "context_tokens": 16384}),
+        (96, {"model": "llama-3.1-8b", "engine": "sglang", "gpu": "L40S", "context_tokens": 16384}),
     ],
 )
 def test_turns_whose_cache_went_to_others_are_computed_anew(users, keys):

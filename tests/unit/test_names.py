@@ -47,6 +47,15 @@ WRITTEN = {
     "Qwen/Qwen3-4B-Thinking-2507-FP8": ("qwen3-4b-2507", "fp8_block"),
     "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8": ("qwen3-235b-a22b-2507", "fp8_block"),
     "unsloth/Qwen3-30B-A3B-Thinking-2507-GGUF:Q4_K_M": ("qwen3-30b-a3b-2507", "q4_k_m"),
+    "google/gemma-3-27b-it-qat-q4_0-gguf": ("gemma-3-27b", "q4_0"),
+    "google/gemma-3-4b-it-qat-q4_0-unquantized": ("gemma-3-4b", "bf16"),
+    "google/gemma-3-12b-it-qat-int4-unquantized": ("gemma-3-12b", "bf16"),
+    "lmstudio-community/gemma-3-27B-it-qat-GGUF": ("gemma-3-27b", "q4_0"),
+    "gemma-3-27b-it-qat": ("gemma-3-27b", "q4_0"),
+    "ai/gemma3-qat:4B": ("gemma-3-4b", "q4_0"),
+    "mlx-community/gemma-3-27b-it-qat-4bit": ("gemma-3-27b", "int4"),
+    "mlx-community/gemma-3-12b-it-qat-bf16": ("gemma-3-12b", "bf16"),
+    "unsloth/gemma-3-27b-it-qat-GGUF:Q4_K_XL": ("gemma-3-27b", "q4_k_xl"),
     "ISTA-DASLab/gemma-3-27b-it-GPTQ-4b-128g": ("gemma-3-27b", "gptq_int4_g128"),
 }
 

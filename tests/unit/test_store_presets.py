@@ -19,8 +19,8 @@ def tier_rows(model, tier, **keys):
 
 
 def test_a_narrower_store_holds_more_tokens_of_fewer_bytes():
-    own = tier_rows("llama-3-8b", "host:100GiB")
-    fp8 = tier_rows("llama-3-8b", "host:100GiB:kv_dtype=fp8")
+    own = tier_rows("llama-3.1-8b", "host:100GiB")
+    fp8 = tier_rows("llama-3.1-8b", "host:100GiB:kv_dtype=fp8")
     assert fp8["room_tokens"] == pytest.approx(2 * own["room_tokens"], rel=1e-3)
     assert fp8["written_bytes"] * 2 == own["written_bytes"]
 
@@ -45,8 +45,8 @@ def test_presets_stand_for_what_stores_do():
         True,
         "selective",
     )
-    row = tier_rows("llama-3-8b", "hicache")
-    found = api.plan("llama-3-8b", "H100-SXM", engine_version="0.33.0", context_tokens="32K")
+    row = tier_rows("llama-3.1-8b", "hicache")
+    found = api.plan("llama-3.1-8b", "H100-SXM", engine_version="0.33.0", context_tokens="32K")
     assert row["room_tokens"] == 2 * (found.capacity.engine.num_blocks - 1) * 16
 
 
@@ -82,4 +82,4 @@ def test_what_no_store_is(tier, why):
 
 def test_a_chunk_is_whole_pages():
     with pytest.raises(KvroomError, match="is no number of whole pages"):
-        tier_rows("llama-3-8b", "host:10GB:chunk_tokens=100")
+        tier_rows("llama-3.1-8b", "host:10GB:chunk_tokens=100")

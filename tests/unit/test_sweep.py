@@ -11,7 +11,13 @@ from support import check_told
 
 def scenario(**keys):
     return Scenario.from_dict(
-        {"model": "llama-3-70b", "gpu": "H100-SXM", "gpu_count": 4, "context_tokens": 32768, **keys}
+        {
+            "model": "llama-3.1-70b",
+            "gpu": "H100-SXM",
+            "gpu_count": 4,
+            "context_tokens": 32768,
+            **keys,
+        }
     )
 
 

@@ -29,7 +29,12 @@ def test_it_fits_and_gives_no_reason():
         ({"concurrency": 5000, "engine_args": {"max_num_seqs": 5000}}, "full", "kv_memory"),
         ({"concurrency": 20, "engine_args": {"max_num_seqs": 10}}, "full", "max_num_seqs"),
         ({"tp": 1}, "would_not_start", "weights"),
-        ({"tp": 2, "context_tokens": "128K"}, "would_not_start", "kv_memory"),
+        (
+            {"model": "llama-3.1-70b", "tp": 2, "context_tokens": "128K"},
+            "would_not_start",
+            "kv_memory",
+        ),
+        ({"context_tokens": "16K"}, "would_not_start", "context_limit"),
     ],
 )
 def test_a_status_has_its_reason(keys, status, rule):

@@ -53,6 +53,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "deepseek": {  # deepseek-ai/DeepSeek-V3
         "model_type": "deepseek_v3",
+        "max_position_embeddings": 163840,
         "hidden_size": 7168,
         "num_attention_heads": 128,
         "num_hidden_layers": 61,
@@ -60,6 +61,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "sparse": {  # deepseek-ai/DeepSeek-V3.2
         "model_type": "deepseek_v32",
+        "max_position_embeddings": 163840,
         "hidden_size": 7168,
         "num_attention_heads": 128,
         "num_hidden_layers": 61,
@@ -284,3 +286,51 @@ def test_groups_of_unequal_pages_are_weighed_by_their_bytes() -> None:
     low, high = printed(round(39.255 * GIB)), printed(round(39.265 * GIB))
     assert low is not None and high is not None
     assert low <= 4_103_577 <= high
+
+
+def held(version: str, blocks_bytes: int, **asked: Any) -> tuple[int | None, float | None]:
+    engine = plan(
+        Scenario.from_dict(
+            {
+                "engine": "vllm",
+                "engine_version": version,
+                "context_tokens": 32768,
+                "engine_args": {"kv_cache_memory_bytes": blocks_bytes},
+                **asked,
+            }
+        )
+    ).capacity.engine
+    assert engine is not None
+    return engine.num_blocks, engine.max_concurrency
+
+
+def test_heads_of_512_in_an_fp8_cache_take_pages_of_64_on_hopper() -> None:
+    """Gemma 4 (25 windows of 8 heads of 256, 5 full layers of 2 heads of 512) in vLLM 0.33.0:
+    ``FlashAttentionBackend.get_preferred_block_size`` gives 64 tokens; a window's page of 64 × 8 × 512
+    bytes is twice a full layer's, whose block becomes 128 (``unify_kv_cache_spec_page_size``)."""
+    page = 64 * 8 * 512
+    found = held("0.33.0", 20 * GIB, model="gemma-4-26b-a4b", gpu="H100-SXM", kv_dtype="fp8")
+    blocks = 20 * GIB // (5 * page)
+    request = 5 * (-(-(1023 + 16384) // 64) + 1) + 32768 // 128
+    assert found == (blocks, pytest.approx(blocks / request))
+
+
+@pytest.mark.parametrize(("version", "batch"), [("0.22.1", 8192), ("0.33.0", 16384)])
+def test_step_3_7_has_twelve_full_layers_and_three_groups_of_windows(
+    version: str, batch: int
+) -> None:
+    """45 layers of 8 KV heads of 128, 33 with windows of 512 (its config): groups of 12, 11, 11, 11."""
+    block = 12 * 16 * 2 * 2 * 128 * 2  # at tp 4 two heads a rank
+    found = held(version, 40 * GIB, model="step-3.7-flash", gpu="H200-SXM", gpu_count=4, tp=4)
+    blocks = 40 * GIB // block
+    request = 32768 // 16 + 3 * (-(-(511 + batch) // 16) + 1)
+    assert found == (blocks, pytest.approx(blocks / request))
+
+
+def test_a_draft_beside_recurrent_state_widens_its_pages() -> None:
+    """Qwen3.5's MTP layer is a 17th full layer; its two drafts keep two more columns of the convolution's
+    state (10,240 × 2 bytes each), so that a block of attention is raised from 784 to 800 tokens."""
+    plain = held("0.22.1", 20 * GIB, model="qwen3.5-27b", gpu="H100-SXM")
+    drafted = held("0.22.1", 20 * GIB, model="qwen3.5-27b", gpu="H100-SXM", speculation="mtp:2")
+    assert plain[0] == 20 * GIB // (16 * 784 * 4096)
+    assert drafted[0] == 20 * GIB // (17 * 800 * 4096)

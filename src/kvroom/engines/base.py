@@ -6,7 +6,7 @@ is that of an engine of which nothing else is known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any, NamedTuple
 
@@ -19,7 +19,13 @@ from kvroom.engines.limits import LimitFlags
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.serving_rules import ServingRules, paged_rules
-from kvroom.engines.start_rules import StartRefusal, StartRule, refusals, width_refusals
+from kvroom.engines.start_rules import (
+    StartRefusal,
+    StartRule,
+    length_refusals,
+    refusals,
+    width_refusals,
+)
 from kvroom.engines.support import Support
 from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
@@ -191,11 +197,19 @@ class Engine:
         refused = (
             *(() if self.ceiling else width_refusals(deployment, self.support, self.label)),
             *refusals(self.start_rules, deployment),
+            *self._too_long(deployment),
         )
         if not refused:
             return result
         every = (*result.refusals, *refused)
         return replace(result, starts=False, reason=every[0].sentence, refusals=every)
+
+    def _too_long(self, deployment: Deployment) -> Iterator[StartRefusal]:
+        """What it has against requests beyond the model's own limit."""
+        line = self.command
+        if line is not None and line.longer_variable:
+            flag = line.typed(line.keys["context_tokens"][0])
+            yield from length_refusals(deployment, self.label, flag, line.longer_variable)
 
     def free_at_start(self, deployment: Deployment, others_bytes: int) -> int:
         """What it finds free of one GPU (``known_bytes.free_before_load``) where other processes hold

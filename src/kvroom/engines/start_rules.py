@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
+from kvroom.engines.flags import plain_args, switch
 from kvroom.engines.releases import Release
 from kvroom.engines.support import Support, weights_need
 from kvroom.models.dtypes import cache_dtype
@@ -111,6 +112,25 @@ def cache_type(deployment: Deployment, known: Iterable[str] | None) -> Against |
     others = [name for name in ("auto", *names) if name not in alike[:1]]
     return Against(
         f"{deployment.engine} has no cache type {deployment.kv_asked}", f"{wide}{', '.join(others)}"
+    )
+
+
+def length_refusals(
+    deployment: Deployment, label: str, flag: str, variable: str
+) -> Iterator[StartRefusal]:
+    """Requests longer than the model states, which an engine called ``label`` refuses (its ``flag`` for them)
+    unless ``variable`` is set."""
+    asked, limit = deployment.context_tokens, deployment.model.max_context_tokens
+    given = plain_args(deployment.args).get(variable.lower(), False)
+    if limit is None or asked <= limit or switch(f"engine_args.{variable}", given):
+        return
+    yield StartRefusal(
+        rule="context_limit",
+        message=f"{label} refuses {asked:,} tokens, as the model states {limit:,}",
+        fix=f"{flag} {limit}, or {variable}=1 where answers beyond it will do",
+        source=f"{label}'s check of its longest request",
+        args={variable: 1},
+        key="context_tokens",
     )
 
 

@@ -117,18 +117,11 @@ def launch(workings: Workings) -> Launch:
         flags=tuple(command.flag_words(key, value) for key, value in flags.items()),
         scenario=scenario,
         rest=_plain(rest),
-        env=_longer(workings, command) | _variables(scenario, command) | tier_variables,
+        env=_variables(scenario, command) | tier_variables,
         machines=machines_of(scenario, command),
         files=files,
         notes=_notes(workings, scenario, command),
     )
-
-
-def _longer(workings: Workings, command: CommandLine) -> dict[str, str]:
-    """The variable that lets requests be longer than the model states, where they are."""
-    limit = workings.deployment.model.max_context_tokens
-    beyond = limit is not None and workings.deployment.context_tokens > limit
-    return {command.longer_variable: "1"} if command.longer_variable and beyond else {}
 
 
 def machines_of(scenario: Scenario, command: CommandLine) -> int:
@@ -267,11 +260,10 @@ def _notes(workings: Workings, scenario: Scenario, command: CommandLine) -> tupl
     notes = []
     if not workings.plan.verdict.fits:
         notes.append(workings.plan.verdict.sentence)
-    for name in _longer(workings, command):
-        limit = workings.deployment.model.max_context_tokens or 0
+    limit = workings.deployment.model.max_context_tokens
+    if limit is not None and workings.deployment.context_tokens > limit:
         notes.append(
-            f"the model states a limit of {limit:,} tokens: {scenario.engine} refuses a longer one unless "
-            f"{name}=1, and answers beyond it may be nonsense"
+            f"the model states a limit of {limit:,} tokens: answers beyond it may be nonsense"
         )
     model = workings.deployment.model
     if scenario.weight_dtype not in (None, "bf16", "fp16") and not command.narrows(scenario, model):

@@ -27,7 +27,7 @@ _WIDTH = re.compile(
     r"|[2348]-?bits?|awq|gptq|bnb|nf4|exl[23]|hqq|aqlm|autoround|\d(?:\.\d+)?bpw|q[48]"
 )
 _ABOUT_WIDTH = re.compile(
-    r"dynamic|block|static|tensor|channel|pertensor|per|token|group|g\d+|gs\d+|\d+g|quantized|quant|marlin|gguf|mlx|dwq|mixed|symmetric|sym|asym"
+    r"dynamic|block|static|tensor|channel|pertensor|per|token|group|g\d+|gs\d+|\d+g|quantized|unquantized|quant|marlin|gguf|mlx|dwq|mixed|symmetric|sym|asym"
     r"|auto|round|unsloth|native|online|kv|kvcache|imatrix|i1|compressed|tensors|ct|modelopt|quark|smooth|smoothquant"
 )
 _VARIANT = re.compile(
@@ -53,6 +53,11 @@ _BLOCK_SCALED = (
     "xiaomimimo",
 )
 """Owners whose FP8 checkpoints have a scale for each 128 × 128 block, as their configs say."""
+QAT, QAT_WIDTH = "qat", "q4_0"
+"""Checkpoints of quantisation-aware training, and the type they are trained for and handed out in where no
+width stands beside the word (google/gemma-3-…-it-qat-q4_0-gguf)."""
+UNQUANTIZED = "unquantized"
+"""Their 16-bit checkpoints, whatever width they are trained for (…-qat-q4_0-unquantized)."""
 FP8_CACHE = "nvidia"
 """The owner whose FP8 checkpoints ask for an FP8 cache (``kv_cache_quant_algo``): vLLM counted 20.0 GiB for
 131,072 tokens of nvidia/Llama-3.1-70B-Instruct-FP8 (ai-dynamo/dynamo#10104)."""
@@ -99,6 +104,8 @@ def read(text: str, is_known: Callable[[str], str | None]) -> NameReading | None
 def _shown(width: str | None, dropped: list[str]) -> str:
     if width is None:
         return ""
+    if UNQUANTIZED in dropped:
+        return f", {width.upper()}: trained for narrower weights, not narrowed"
     if width.startswith("fp8"):
         how = "by block" if width == "fp8_block" else "per token" if "dynamic" in dropped else ""
         return f", FP8 {how}".rstrip()
@@ -137,6 +144,7 @@ def _spelled(name: str) -> str:
     name = " ".join([re.sub(r"\([^()]*\)", " ", name).strip(), *asides])
     name = name.replace("quantized.", "quantized-").replace(":", "-")
     name = re.sub(r"-([348])b(?=-\d+g\b)", r"-\1bit", name)  # "GPTQ-4b-128g": bits, not billions
+    name = re.sub(r"-qat-(\d+b)$", r"-\1-qat", name)  # "gemma3-qat:4B"
     return re.sub(r"[\s/]+", "-", name.strip()).strip("-")
 
 
@@ -203,6 +211,8 @@ def _mix(mix: str) -> str:
 def _width(words: list[str], owner: str, known: str) -> str | None:
     """The ``weight_dtype`` that words say."""
     said = set(words)
+    if UNQUANTIZED in said:
+        return "bf16"
     mix = next((word.removeprefix("ud-") for word in words if re.fullmatch(_GGUF, word)), None)
     for word in words:
         if word.startswith(("nvfp4", "fp4")):
@@ -236,4 +246,4 @@ def _width(words: list[str], owner: str, known: str) -> str | None:
     for width, spellings in (("bf16", ("bf16", "bfloat16")), ("fp16", ("fp16", "f16"))):
         if said & set(spellings):
             return width
-    return None
+    return QAT_WIDTH if QAT in said else None

@@ -57,7 +57,8 @@ def of_run(file: str, run: BenchmarkRun, given: Mapping[str, Any]) -> Timed | No
         "output_tokens": max(1, round(run.output_tokens)),
         "concurrency": max(1, round(run.concurrency or 1)),
     }
-    of_tool = {"model": run.model} | ({"engine": run.engine} if run.engine else {})
+    stated = ("model", "engine", "weight_dtype", "kv_dtype")
+    of_tool = {"model": run.model} | {key: said for key in stated if (said := getattr(run, key))}
     question = {**of_tool, **given, "workload": load, "concurrency": load["concurrency"]}
     return _timed(file, question, {**load, **measured}) if measured else None
 

@@ -325,22 +325,7 @@ class Checker:
             status, sentence = "would_not_start", f"Does not start: {message}."
         elif cards is not None and needed < cards and start.command.default_tp:
             warnings = (*warnings, f"{cards - needed} of the {cards} GPUs given are not used")
-        limit = beyond(start, workings)
         flags = None if verdict.starts else remedy(scenario, workings, start.command)
-        if limit is not None and verdict.starts:
-            asked = workings.deployment.context_tokens
-            flag, allowed = _flag(start, "context_tokens"), start.command.longer_variable
-            message = (
-                f"{start.command.label} refuses {asked:,} tokens, as the model states {limit:,}"
-            )
-            fix = f"{flag} {limit}, or {allowed}=1 where answers beyond it will do"
-            source = f"{start.command.label}'s check of its longest request"
-            reasons = (
-                Reason(rule="context_limit", message=message, fix=fix, source=source),
-                *reasons,
-            )
-            status, sentence = "would_not_start", f"Does not start: {message}."
-            flags = {start.command.keys["context_tokens"][0]: limit}
         starts = status not in ("would_not_start", "unsupported")
         return Checked(
             file=name,
@@ -393,24 +378,6 @@ def _once(found: list[Checked]) -> list[Checked]:
         if not any(again):
             kept.append(row)
     return kept
-
-
-def beyond(start: Start, workings: Workings) -> int | None:
-    """The model's own limit of tokens, where the file asks for more and the engine refuses that."""
-    limit, names = (
-        workings.deployment.model.max_context_tokens,
-        start.command.keys.get("context_tokens"),
-    )
-    allowed = start.command.longer_variable
-    if (
-        limit is None
-        or not names
-        or not allowed
-        or start.environment.get(allowed, "0") not in ("0", "false", "")
-    ):
-        return None
-    stated = any(start.value_of(name) for name in names)
-    return limit if stated and workings.deployment.context_tokens > limit else None
 
 
 def _flag(start: Start, key: str) -> str:

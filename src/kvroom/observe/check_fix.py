@@ -10,7 +10,7 @@ from kvroom.errors import KvroomError
 from kvroom.launchers.commands import read_start, starts_of, stated_rest
 from kvroom.launchers.nearby import NOWHERE, Nearby
 from kvroom.launchers.starts import Start
-from kvroom.observe.check import Checker, beyond
+from kvroom.observe.check import Checker
 from kvroom.observe.check_remedy import Flags, remedy
 from kvroom.planner.plan import work
 
@@ -35,13 +35,9 @@ def _mended(checker: Checker, text: str, at: int, start: Start, nearby: Nearby) 
         workings = work(scenario)
     except KvroomError:
         return None
-    limit = beyond(start, workings)
-    if not workings.plan.verdict.starts:
-        flags = remedy(scenario, workings, start.command)
-    elif limit is not None:
-        flags = {start.command.keys["context_tokens"][0]: limit}
-    else:
+    if workings.plan.verdict.starts:
         return None
+    flags = remedy(scenario, workings, start.command)
     for edited in _edits(text, at, start, flags) if flags else ():
         if _starts(checker, edited, at, nearby):
             return edited
@@ -53,8 +49,7 @@ def _starts(checker: Checker, text: str, at: int, nearby: Nearby) -> bool:
     try:
         start = list(starts_of(text, checker.settings, nearby))[at]
         command = read_start(start, stated_rest(text), model_stated="model" in checker.keys)
-        workings = work(checker.scenario(start, command)[0])
-        return workings.plan.verdict.starts and beyond(start, workings) is None
+        return work(checker.scenario(start, command)[0]).plan.verdict.starts
     except (KvroomError, IndexError):
         return False
 

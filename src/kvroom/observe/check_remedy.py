@@ -78,6 +78,7 @@ def _shorter(
         return
     capacity, asked = workings.plan.capacity.engine, workings.deployment.context_tokens
     longest = (capacity.max_context_tokens if capacity else None) or 0
-    whole = min(asked, longest // STEP_TOKENS * STEP_TOKENS)
+    most = min(asked, workings.deployment.model.max_context_tokens or asked)
+    whole = most if longest >= most else longest // STEP_TOKENS * STEP_TOKENS
     if whole >= min(LEAST_TOKENS, asked):
         yield flags if flags and whole == asked else {**flags, length: whole}

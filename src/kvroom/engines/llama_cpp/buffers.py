@@ -1,8 +1,10 @@
 """What a GPU holds beside weights and cache: the compute buffer and the driver's context, estimated.
 
-llama.cpp reserves the compute buffer once, for the widest step at a full cache. There is no closed
-formula; the parts that dominate are known (logits, attention mask, scores without flash attention, the
-widest layer). Bands cover the compute buffers of public logs with one device.
+llama.cpp reserves the compute buffer once, for the widest step at a full cache, and its allocator
+(``ggml-alloc.c``) gives a tensor's place to the next as soon as nothing reads it. What counts is the moment
+that holds most: attention (the mask, and without flash attention the scores of every head), the feed-forward
+block (the mask, what goes in, what it makes), or the end (logits; the mask is gone). Hidden vectors live
+beside each. Bands cover the compute buffers of public logs with one device.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ Band = tuple[int, int, int]
 DRIVER: Band = (300 * MIB, 150 * MIB, 500 * MIB)
 """CUDA's context; what others take is less."""
 NONE: Band = (0, 0, 0)
+AT_ATTENTION = 4
+"""Hidden vectors beside scores and mask: the residual, its norm, queries, what attention gives."""
 
 
 def compute_band(setup: LlamaCppSetup, model: ModelSpec, context: Context, output: bool) -> Band:
@@ -30,12 +34,11 @@ def compute_band(setup: LlamaCppSetup, model: ModelSpec, context: Context, outpu
     few = tokens if setup.rules.outputs == "batch" else min(context.slots, tokens)
     row = model.vocab_size * 4 if output else 0
 
-    def buffer(rows: int) -> int:
-        return mask + scores + max(rows * row + 2 * hidden, 2 * hidden + wide)
-
-    middle = buffer(few)
-    low = scores + max(few * row, wide // 2)
-    return middle, min(low, middle), round(1.25 * buffer(tokens))
+    attention, inner = mask + scores + AT_ATTENTION * hidden, mask + 2 * hidden + wide
+    middle = max(attention, inner, few * row + 2 * hidden)
+    low = max(scores, wide // 2, few * row)
+    at_once = mask + scores + max(tokens * row, wide) + 2 * hidden  # nothing gives its place away
+    return middle, min(low, middle), round(1.25 * at_once)
 
 
 def widest(model: ModelSpec) -> int:

@@ -27,6 +27,7 @@ from kvroom.engines.llama_cpp.ollama import ENVIRONMENT, KNOWN, OTHERS, named
 from kvroom.errors import KvroomError
 from kvroom.models import catalogue, weight_dtypes
 from kvroom.models.dtypes import CACHE_ALIASES
+from kvroom.models.names import QAT, QAT_WIDTH
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -171,7 +172,7 @@ def of_library(name: str, known: Mapping[str, Any]) -> tuple[dict[str, Any], lis
     if "weight_dtype" in known or _stored(catalogue_name):
         return keys, warnings
     if weights is None:
-        weights = LIBRARY_WEIGHTS
+        weights = QAT_WIDTH if QAT in parts or base.endswith(f"-{QAT}") else LIBRARY_WEIGHTS
         warnings.append(f"weights taken as {weights}, as Ollama's library stores them")
     try:
         weight_dtypes.named(weights)

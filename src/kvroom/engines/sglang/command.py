@@ -14,7 +14,7 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 
 _HARMLESS = """
-    SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN SGLANG_USE_MODELSCOPE SGLANG_MAMBA_SSM_DTYPE
+    SGLANG_USE_MODELSCOPE SGLANG_MAMBA_SSM_DTYPE
 """
 HARMLESS = frozenset(_HARMLESS.split())
 """Variables that change nothing that is answered here, or are read by name."""

@@ -290,6 +290,7 @@ _DERIVED = (
 MEMORY_FLAGS = frozenset((*READERS, *_DERIVED)) - frozenset(_DEGREES)
 """The flags that bear on memory here."""
 VARIABLES = (
+    "sglang_allow_overwrite_longer_context_len",
     "sglang_pp_layer_partition",
     "lmcache_local_cpu",
     "lmcache_max_local_cpu_size",

@@ -165,6 +165,7 @@ _SWITCHES = frozenset(
     [name for name, (_, reader) in READERS.items() if reader is read.switch] + sorted(NAMES.others)
 )
 VARIABLES = (
+    "vllm_allow_long_max_model_len",
     "vllm_pp_layer_partition",
     "vllm_memory_profiler_estimate_cudagraphs",
     "lmcache_local_cpu",

@@ -28,6 +28,9 @@ class BenchmarkRun:
     ttft_s: float | None
     tpot_s: float | None
     engine: str | None = None
+    weight_dtype: str | None = None
+    """How the file that ran stores its weights, where the tool says it."""
+    kv_dtype: str | None = None
 
 
 def run_of(

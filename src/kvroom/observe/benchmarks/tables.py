@@ -120,12 +120,13 @@ def _cells(line: str) -> list[str]:
 
 def _markdown(lines: list[str]) -> Iterator[BenchmarkRun]:
     """Every table with the columns ``test`` and ``t/s``."""
-    places: tuple[int, int] | None = None
+    columns: list[str] = []
     for before, line in pairwise(["", *lines]):
         if not before and not line:
-            places = None
+            columns = []
         cells = _cells(line)
         if _is_markdown(line):
-            places = cells.index("test"), cells.index("t/s")
-        elif places is not None and len(cells) > max(places):
-            yield from llama_bench.of_test(cells[places[0]], cells[places[1]])
+            columns = cells
+        elif len(cells) == len(columns) > 0:
+            row = dict(zip(columns, cells, strict=True))
+            yield from llama_bench.of_test(row["test"], row["t/s"], row)

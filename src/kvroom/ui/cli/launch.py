@@ -14,7 +14,7 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
 
 @click.command(
     cls=Sectioned,
-    epilog="Example: kvroom launch llama-3-70b --gpu H100-SXM:4 --context 32K --engine vllm",
+    epilog="Example: kvroom launch llama-3.1-70b --gpu H100-SXM:4 --context 32K --engine vllm",
 )
 @scenario_options
 @click.option(

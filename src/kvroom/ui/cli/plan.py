@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Sectioned,
-    epilog="Example: kvroom plan llama-3-70b --gpu H100-SXM:4 --context 32K --kv-dtype fp8",
+    epilog="Example: kvroom plan llama-3.1-70b --gpu H100-SXM:4 --context 32K --kv-dtype fp8",
 )
 @scenario_options
 @click.option(
