@@ -419,13 +419,14 @@ def shared_tokens(before: Request, after: Request) -> int:
 def held_sessions(graphs: Sequence[RequestGraph]) -> list[RequestGraph]:
     """``graphs`` with what is known of prompts as arrays of hash ids, the only form that can be renamed."""
     return [
-        RequestGraph(tuple(map(_as_ids, graph.requests)), graph.after)
+        RequestGraph(tuple(map(as_ids, graph.requests)), graph.after)
         for graph in graphs
         if graph.requests
     ]
 
 
-def _as_ids(request: Request) -> Request:
+def as_ids(request: Request) -> Request:
+    """``request`` with what is known of its prompt as an array of hash ids."""
     prefix = request.prefix
     if prefix is None or (isinstance(prefix, HashIds) and isinstance(prefix.ids, array)):
         return request
