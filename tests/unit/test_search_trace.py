@@ -49,7 +49,7 @@ def trace(tmp_path):
 
 
 def answered(trace, **more):
-    return api.search("llama-3-8b", slo=SLO, space=SPACE, simulate=2, **trace, **KEYS, **more)
+    return api.search("llama-3.1-8b", slo=SLO, space=SPACE, simulate=2, **trace, **KEYS, **more)
 
 
 def again(answer, trace, **more):
@@ -102,14 +102,14 @@ def test_agents_says_the_same_of_so_many_sessions(trace):
 def test_made_up_agents_are_the_same_everywhere():
     spec = "agents=3,prefix=shared:512,turns=3,agent=4,input=200,result=100,output=40,first=900,think=5s,tool=1s"
     found = api.search(
-        "llama-3-8b", slo=SLO, space=SPACE | {"gpus": ["L40S"]}, simulate=1, workload=parse_keys(spec),
+        "llama-3.1-8b", slo=SLO, space=SPACE | {"gpus": ["L40S"]}, simulate=1, workload=parse_keys(spec),
         **KEYS,
     )  # fmt: skip
     trial = found.answers[0].trial
     simulated = api.simulate(
-        "llama-3-8b", "L40S", workload=parse_keys(spec), slo=SLO, **KEYS
+        "llama-3.1-8b", "L40S", workload=parse_keys(spec), slo=SLO, **KEYS
     ).figures
-    held = api.agents(spec, "llama-3-8b", "L40S", slo=SLO, seeds=1, only=(), most=3, **KEYS)
+    held = api.agents(spec, "llama-3.1-8b", "L40S", slo=SLO, seeds=1, only=(), most=3, **KEYS)
     own = held.base.held[0].at(3)
     assert trial["slo"]["ttft_p95"] == simulated["ttft_s"]["p95"] == own.ttft_p95_s
     assert trial["slo"]["tpot_p95"] == simulated["tpot_s"]["p95"] == own.tpot_p95_s
@@ -189,7 +189,7 @@ def test_what_cannot_be_played(tmp_path, words, why):
     once.write_text('{"t": 0, "n": 0, "p": 9, "g": 9, "s": "a"}\n' * 2)
     words = [{"LOG": str(path), "ONCE": str(once)}.get(word, word) for word in words]
     ran = CliRunner().invoke(
-        main, ["search", "llama-3-8b", "--gpus", "L4", "--columns", columns, *words]
+        main, ["search", "llama-3.1-8b", "--gpus", "L4", "--columns", columns, *words]
     )
     assert ran.exit_code == 2
     assert why in ran.output
@@ -197,4 +197,4 @@ def test_what_cannot_be_played(tmp_path, words, why):
 
 def test_simulate_says_so_too(trace):
     with pytest.raises(KvroomError, match="two ways to play"):
-        api.simulate("llama-3-8b", "L40S", sessions=2, recorded_times=True, **trace)
+        api.simulate("llama-3.1-8b", "L40S", sessions=2, recorded_times=True, **trace)

@@ -252,6 +252,43 @@ def test_cuda_without_a_figure() -> None:
     assert told.sentence == "It ran out of memory while it served."
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.AcceleratorError: CUDA error: out of memory\n",
+        "RuntimeError: HIP error: out of memory\n",
+        "ncclUnhandledCudaError: Call to CUDA function failed. Last error: Cuda failure 2 'out of memory'\n",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`\n",
+    ],
+)
+def test_words_of_the_libraries_below(line: str) -> None:
+    told = of(start() + LOADED + line, gpu="RTX-4090")
+    assert told.shortage is not None
+    assert (told.shortage.stage, told.shortage.short_bytes) == ("profile", 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ggml_gallocr_reserve_n_impl: failed to allocate Vulkan0 buffer of size 587202560\n",
+        "ggml_vulkan: Device memory allocation of size 587202560 failed.\n",
+    ],
+)
+def test_a_buffer_in_bytes(line: str) -> None:
+    told = of(LLAMA + LLAMA_LOADED + line).shortage
+    assert told is not None
+    assert (told.stage, told.tried_bytes) == ("buffers", 560 * MIB)
+
+
+def test_sglangs_pool_without_room_says_how_much() -> None:
+    text = SGLANG.replace("0.95", "0.7").partition("KV Cache")[0]
+    text += "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: 0.7\n"
+    told = of(text, gpu="RTX-4090")
+    assert "short on one GPU" in told.remedies[0].text
+    assert told.remedies[0].keys or told.remedies[0].args
+    assert told.command
+
+
 def test_trt_llm_names_the_component() -> None:
     text = (
         "[TensorRT-LLM] TensorRT LLM version: 1.2.0\n"

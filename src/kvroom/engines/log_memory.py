@@ -23,6 +23,12 @@ _SAYS = {
 }
 STAGE = "stage"
 """The setting that holds the stage which the last frames named."""
+PLAIN = {
+    "error: out of memory": r"\w+ error: out of memory.*",
+    "'out of memory'": r"Cuda failure (?:\d+ )?'out of memory'.*",
+    "STATUS_ALLOC_FAILED": r"CUBLAS_STATUS_ALLOC_FAILED.*",
+}
+"""What CUDA, NCCL and cuBLAS say, without a figure."""
 MOST = 64
 """So many failed allocations are kept: every rank prints its own."""
 
@@ -90,5 +96,5 @@ def memory_shapes(
             common=True,
             read=tried,
         ),
-        Shape("error: out of memory", r"\w+ error: out of memory.*", common=True, read=plain),
+        *(Shape(needle, pattern, common=True, read=plain) for needle, pattern in PLAIN.items()),
     )

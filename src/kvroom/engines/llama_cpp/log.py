@@ -143,6 +143,14 @@ def _no_room(record: Record, found: re.Match[str]) -> None:
                            tried_bytes=size(found["tried"]), text=found[0][:400]))  # fmt: skip
 
 
+def _in_bytes(record: Record, found: re.Match[str]) -> None:
+    """The same without a line of the driver's before it."""
+    if not record.shortages:
+        stage = BEFORE[bool(record.parts.get("weights"))]
+        tried = size(f"{found['bytes'][:18]} bytes")
+        short(record, Shortage(stage=stage, tried_bytes=tried, text=found[0][:400]))
+
+
 BEFORE = {False: "load", True: "buffers"}
 """What is under way before and after the weights' buffers are printed."""
 _WHAT = {"kv cache": "cache", "rs cache": "cache", "compute": "buffers", "DSV4": "cache"}
@@ -238,6 +246,8 @@ SHAPES: tuple[Shape, ...] = (
         read=_what_for,
     ),
     Shape("unable to allocate", r"unable to allocate \w+ buffer.*", read=_what_for),
+    Shape("buffer of size", r"failed to allocate \w+ buffer of size (?P<bytes>\d+)", read=_in_bytes),
+    Shape("allocation of size", r"Device memory allocation of size (?P<bytes>\d+) failed", read=_in_bytes),
     Shape(
         "more system memory",
         r"requires more system memory \((?P<need>[\d.]+ \w+)\) than is available "

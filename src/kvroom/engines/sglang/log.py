@@ -8,7 +8,7 @@ from typing import Any
 
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
 from kvroom.engines.log_memory import at_stage, memory_shapes
-from kvroom.engines.log_reader import LogReader
+from kvroom.engines.log_reader import LogReader, Remedy
 from kvroom.engines.log_reprs import read_dict, read_keywords
 from kvroom.engines.log_shapes import Figures, Record, Shape, size, whole
 from kvroom.engines.sglang.flags import MEMORY_FLAGS
@@ -102,6 +102,8 @@ SHAPES: tuple[Shape, ...] = (
     Shape("swa_layer_tokens", r"swa_layer_tokens={window_tokens}(?:,|\s|$)"),
     Shape("Not enough memory", r"Not enough memory.*", read=_refusal),
     Shape("leave no GPU memory", r"Loaded weights leave no GPU memory.*", read=_refusal),
+    Shape("fill out of memory. Try", r"Prefill out of memory\. Try.*", read=_refusal),
+    Shape("code out of memory. Try", r"Decode out of memory\. Try.*", read=_refusal),
     *memory_shapes("sglang", FRAMES, PRINTED),
     Shape("raph failed: ", r"Capture .*graph failed: .*out of memory.*", read=_captured),
 )
@@ -195,6 +197,14 @@ class SglangLog(LogReader):
     def quantization(self, record: Record) -> str | None:
         """As ``ServerArgs`` says."""
         return quantization(record)
+
+    def remedy(self, refusal: str, printed: Mapping[str, Any]) -> Remedy | None:
+        """What its own messages ask for."""
+        if " out of memory. Try" in refusal:
+            text = "the pool is full: a smaller --max-running-requests, or a larger --mem-fraction-static"
+            return Remedy(refusal=refusal, text=text)
+        text = "a larger --mem-fraction-static, narrower weights, or more tensor ranks"
+        return Remedy(refusal=refusal, text=f"the pools have no room beside the weights: {text}")
 
     def known_bytes(self, printed: Mapping[str, Any]) -> dict[str, int]:
         """Weights are what is free before loading less what is free after it."""
