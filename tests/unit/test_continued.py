@@ -79,7 +79,7 @@ def test_a_pool_says_how_sessions_were_told(tmp_path):
     ]  # fmt: skip
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = api.simulate(
-        "llama-3-8b", "H100-SXM", trace=path, sessions=3, hash_tokens=16, engine_version="0.33.0"
+        "llama-3.1-8b", "H100-SXM", trace=path, sessions=3, hash_tokens=16, engine_version="0.33.0"
     )
     assert any("5 of several requests are told by prompts" in w for w in found.figures["warnings"])
     single = pool_of([row for _, row in chats(5, 1)], 2)
@@ -89,15 +89,15 @@ def test_a_pool_says_how_sessions_were_told(tmp_path):
 def test_what_if_on_a_recording():
     """Last week's traffic: the same recording served, held against objectives, and searched with."""
     keys = {"context_tokens": "8K", "engine_version": "0.33.0"}
-    served = api.simulate("llama-3-8b", "L4", trace=WATCHED, slo="ttft_p95=5s", **keys).figures
+    served = api.simulate("llama-3.1-8b", "L4", trace=WATCHED, slo="ttft_p95=5s", **keys).figures
     found = api.search(
-        "llama-3-8b", trace=WATCHED, slo="ttft_p95=5s", simulate=1, **keys,
+        "llama-3.1-8b", trace=WATCHED, slo="ttft_p95=5s", simulate=1, **keys,
         space={"gpus": ["L4"], "counts": [1], "kv_dtypes": ["auto"], "weight_dtypes": ["own"],
                "tiers": ["none"]},
     )  # fmt: skip
     assert found.answers[0].trial["slo"]["ttft_p95"] == served["slo"]["ttft_p95"]["value_s"]
     held = api.agents(
-        WATCHED, "llama-3-8b", "L4", slo="ttft_p95=5s,tpot_p95=200ms", seeds=1, only=(), most=4, **keys
+        WATCHED, "llama-3.1-8b", "L4", slo="ttft_p95=5s,tpot_p95=200ms", seeds=1, only=(), most=4, **keys
     )  # fmt: skip
     assert held.base.sessions > 0
     assert any("names no sessions" in warning for warning in held.warnings)

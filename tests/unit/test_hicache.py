@@ -15,7 +15,7 @@ KEYS = {"context_tokens": "16K", "host_memory_bytes": "512GiB"}
 POOL = {"max_total_tokens": 40_000}
 
 
-def served(engine="sglang", load=LOAD, args=POOL, model="llama-3-8b", **more):
+def served(engine="sglang", load=LOAD, args=POOL, model="llama-3.1-8b", **more):
     found = api.simulate(
         model, "L40S", workload=load, engine=engine, engine_args=args, **(KEYS | more)
     )
