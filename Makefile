@@ -45,7 +45,7 @@ site: $(READY) $(PYODIDE)/package.json ## The page as files for any static host 
 run: $(READY)    ## Set up, then answer the reference case
 	@$(BIN)/python -m kvroom.ui.tour
 
-check: $(READY)  ## Style, types and the quick tests: a minute
+check: $(READY)  ## Style, types and the quick tests: three minutes
 	$(BIN)/ruff check -q .
 	$(BIN)/ruff format -q --check .
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports

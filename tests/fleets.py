@@ -4,10 +4,17 @@ from kvroom.engines.paged.scheduler_config import SchedulerConfig
 from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.kvcache.extents import ExtentPool
 from kvroom.latency.clock import Reach, StepClock
+from kvroom.scenario.autoscale import AUTOSCALERS
 from kvroom.scenario.routing import ROUTING_POLICIES, Routing
+from kvroom.simulator.autoscaling.concurrency import AtATime
+from kvroom.simulator.autoscaling.hpa import PodMetrics, SummedMetrics
+from kvroom.simulator.autoscaling.planner import ByLatency, ByThroughput
+from kvroom.simulator.autoscaling.saturation import SpareCapacity
+from kvroom.simulator.autoscaling.thresholds import Autoscale
 from kvroom.simulator.event_engine import EventEngine
-from kvroom.simulator.managed_cluster import ManagedCluster, RoutedPool
-from kvroom.simulator.replicas import Autoscale, ClusterOutcome, Failures, Replica
+from kvroom.simulator.managed_cluster import ManagedCluster
+from kvroom.simulator.replicas import ClusterOutcome, Failures, Replica
+from kvroom.simulator.routed_pool import RoutedPool
 from kvroom.simulator.router import Router
 from kvroom.simulator.step_engine import StepEngine
 from kvroom.simulator.transfer import TransferConnector, TransferLinks
@@ -89,6 +96,8 @@ def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **mo
         router=router,
         begin=more.get("begin", count),
         scale=more.get("scale"),
+        least=more.get("least", 1),
+        grace_ps=more.get("grace_ps"),
     )
     fleet = ManagedCluster([pool], ledger, failures=more.get("failures"), linked=follow is not None)
     fleet.follow = follow
@@ -134,6 +143,38 @@ def split_fleet(case, prefill, decode, *, rate, latency_s=0.0, layerwise=False, 
     return fleet, ledger
 
 
+TIMES = ("sync", "up_window", "down_window", "up_period", "down_period", "rate_window", "polling")
+TIMES += ("cooldown", "window", "zero_grace", "tick", "interval", "peak_window", "scrape")
+SHORT = 1e-10
+"""So many seconds are one of an autoscaler's in these fleets: 15 s are 1,500 ps."""
+
+
+def said(policy, **given):
+    """The settings of an autoscaler of the list, their times shortened, by name."""
+    usual = {key: entry[0] for key, entry in AUTOSCALERS[policy].settings.items()} | given
+    return lambda key: usual[key] * (SHORT if key in TIMES else 1)
+
+
+def some_rule(dice, count, clock):
+    """An autoscaler of the list with random targets, and the least that it may leave."""
+    metric = dice.choice(["waiting", "running", "concurrency", "kv"])
+    targets = {metric: dice.choice([0.3, 1.0, 4.0])}
+    rules = {
+        "hpa": lambda: PodMetrics(targets, said("hpa"), 1, count),
+        "keda": lambda: SummedMetrics(
+            {"concurrency": 1.0, **targets}, said("keda", cooldown=dice.choice([0, 60])), 0, count
+        ),
+        "knative": lambda: AtATime(said("knative", target=dice.choice([1, 10])), 0, count),
+        "llm-d": lambda: SpareCapacity(said("llm-d", queue_threshold=dice.choice([5, 9]))),
+        "dynamo-load": lambda: ByLatency(
+            said("dynamo-load", ttft=dice.choice([1e-9, 1e-7]), itl=1e-8), clock, 64
+        ),
+        "dynamo-throughput": lambda: ByThroughput(said("dynamo-throughput", rps=1e8)),
+    }
+    name = dice.choice(list(rules))
+    return rules[name](), 0 if AUTOSCALERS[name].zero else 1
+
+
 def some_fleet(dice, case, **given):
     """A fleet of a random size whose replicas die, start and drain at random."""
     count = dice.randint(1, 5)
@@ -158,7 +199,11 @@ def some_fleet(dice, case, **given):
             high=0.8,
             low=0.4,
         )
+    least = 1
+    if scale is not None and dice.random() < 0.7:
+        scale, least = some_rule(dice, count, case.clock)
     settings = {
+        "least": least,
         "policy": dice.choice(ROUTING_POLICIES),
         "stale_s": dice.choice([0.0, 0.0, 3e-10, 1e-8]),
         "begin": begin,

@@ -248,6 +248,20 @@ def test_compare(tmp_path):
         hold(plan, "Plan")
 
 
+def test_compare_reads_toml(tmp_path):
+    for name, dtype in (("a", "auto"), ("b", "fp8")):
+        text = f'model = "llama-3-70b"\ngpu = "80GB"\ngpu_count = 4\nkv_dtype = "{dtype}"\n'
+        (tmp_path / f"{name}.toml").write_text(
+            text + 'engine = "arithmetic"\ncontext_tokens = 32768\n'
+        )
+    said = run("compare", str(tmp_path / "a.toml"), str(tmp_path / "b.toml")).stdout
+    assert said.startswith("A: Room for 16 requests of 32K tokens")
+    assert max(map(len, said.splitlines())) <= 80
+    (tmp_path / "b.toml").write_text("no toml")
+    torn = run("compare", str(tmp_path / "a.toml"), str(tmp_path / "b.toml"), status=2)
+    assert "is not TOML" in torn.output
+
+
 def test_a_file_that_is_no_json_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("good.json").write_text(json.dumps(answer(*PLAN)["scenario"]))

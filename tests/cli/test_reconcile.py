@@ -376,3 +376,13 @@ def test_an_unknown_card_is_refused_before_the_model_is_looked_for(log: str) -> 
     refused = typed("reconcile", log, "--gpu", "H1000")
     assert refused.exit_code == 2
     assert "H1000" in refused.stderr
+
+
+def test_the_first_sentence_is_the_verdict_and_what_has_no_answer_fails(log: str) -> None:
+    said = typed("reconcile", log, "--gpu", "H100-SXM", "--expect", "16")
+    assert said.exit_code == 0
+    first, way = said.output.split("\n\n")[:2]
+    assert first.startswith("vllm printed 443,760 tokens of cache, ")
+    assert way.startswith("16 → ")
+    open_ = typed("reconcile", log, "--expect", "16")
+    assert (open_.exit_code, open_.output.split("\n")[0]) == (2, "No prediction yet: say the gpu.")

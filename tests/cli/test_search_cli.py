@@ -126,3 +126,10 @@ def test_a_file_in_no_folder_is_told_before_the_search(tmp_path):
 def test_an_empty_list_is_told():
     result = run("search", "llama-3-8b", "--users", "3", "--input-tokens", "5", "--gpus", ",")
     assert result.output.startswith("kvroom: --gpus: ',' names nothing")
+
+
+def test_without_an_objective_the_waits_are_told():
+    asked = [word for word in ASKED if word not in ("--slo", "ttft_p95=3s,tpot_p95=80ms")]
+    said = " ".join(run(*asked).stdout.split())
+    assert "however long its users wait" in said
+    assert "No objective was asked for, and these are its times: TTFT " in said

@@ -106,3 +106,17 @@ def test_a_screen_is_a_screen(model):
 def test_json_has_every_row(ladder):
     answer = CliRunner().invoke(main, ["fit", "qwen3-32b", "--gpu", "RTX-4090", "--json"])
     assert json.loads(answer.stdout) == json.loads(json.dumps(ladder.to_dict()))
+
+
+def test_where_none_fits_whole_a_quick_file_that_loses_little_leads():
+    found = fit({"gpu": "RTX-4090"}, "llama-3.1-70b")
+    rows = {row.weight_dtype: row for row in found.rows}
+    chosen = next(name for name in rows if f"{name.upper()} runs with" in found.sentence)
+    little = [row for row in rows.values() if row.starts and (row.perplexity_ratio or 0) <= 0.03]
+    assert rows[chosen].tokens_per_s == max(row.tokens_per_s for row in little)
+    assert f":{chosen.upper()}" in found.commands[0]
+
+
+def test_a_file_without_a_published_loss_has_no_column_of_it():
+    said = CliRunner().invoke(main, ["fit", "gpt-oss-20b", "--gpu", "RTX-4090"]).output
+    assert "erplexity" not in said

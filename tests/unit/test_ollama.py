@@ -12,6 +12,7 @@ from kvroom.engines.llama_cpp import cache_sizes
 from kvroom.engines.llama_cpp.ollama import auto_batch
 from kvroom.errors import KvroomError
 from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB, MIB
 from llama_models import asked, deployed
 
@@ -165,3 +166,14 @@ def test_unknown_options_name_the_nearest() -> None:
         deployed(m.LLAMA_8B, "ollama", args={"num_paralel": 4})
     with pytest.raises(KvroomError, match="no flag of Ollama"):
         deployed(m.LLAMA_8B, "ollama", args={"ctx_size": 4096})
+
+
+@pytest.mark.parametrize(
+    "keys", [{"context_tokens": 65536}, {"engine_args": {"num_ctx": 65536}}], ids=["asked", "flag"]
+)
+def test_a_context_beyond_the_models_is_shortened_to_it(keys: dict[str, Any]) -> None:
+    question = {"model": "llama-3-8b", "gpu": "RTX-4090", "engine": "ollama"}
+    made = plan(Scenario.from_dict({**question, **keys}))
+    own = plan(Scenario.from_dict({**question, "context_tokens": 8192}))
+    assert made.kv == own.kv
+    assert any("is shortened by Ollama to the model's own 8,192" in said for said in made.warnings)

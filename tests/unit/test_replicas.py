@@ -10,7 +10,8 @@ from kvroom.planner.cluster import groups_of
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.replicas import Autoscale, Failures
+from kvroom.simulator.autoscaling.thresholds import Autoscale
+from kvroom.simulator.replicas import Failures
 
 BASE = {
     "model": "llama-3-8b",

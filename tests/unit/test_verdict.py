@@ -55,7 +55,7 @@ def test_told_lengths_are_those_of_verdict_step_and_price():
     whole, told = (plan(asked(concurrency=users, workload=w, **many)) for w in (None, LENGTHS))
     assert not whole.verdict.fits
     assert told.verdict.fits
-    words = f" at once of {users:,} asked: requests of 1,500 tokens in and 300 out"
+    words = f" at once, where {users:,} are asked for: requests of 1,500 tokens in and 300 out"
     assert words in told.verdict.sentence
     assert told.step.batch == users
     assert told.step.request_tokens == pytest.approx(1650, rel=0.02)

@@ -60,6 +60,10 @@ class AccountLine:
     flag: str
 
 
+PRINTED_SHARE = 0.0005
+"""A smaller difference is told by its figures alone."""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Reconciliation(Shown):
     """A log held against the prediction.
@@ -104,13 +108,14 @@ class Reconciliation(Shown):
             printed, predicted = self.printed.get(name), self.predicted.get(name)
             if printed and predicted:
                 off = predicted / printed - 1
-                beside = "as predicted" if not off else f"{predicted:,} predicted ({off:+.1%})"
+                share = f" ({off:+.1%})" if abs(off) >= PRINTED_SHARE else ""
+                beside = f"{predicted:,} predicted{share}" if off else "as predicted"
                 return f"{self.engine} printed {printed:,} {words}, {beside}."
         return f"{self.engine} printed no size of its cache."
 
     def summary(self) -> str:
         """What the engine printed beside what was predicted."""
-        return self.sentence if self.way is None else f"{self.way.line} {self.sentence}"
+        return self.sentence if self.way is None else f"{self.sentence} {self.way.line}."
 
     def rows(self) -> list[dict[str, Any]]:
         """A flat row an account: predicted, printed, the difference, why, and which flag changes it."""

@@ -82,16 +82,14 @@ class Fit:
         whole = [row for row in self.rows if row.on_gpu]
         length = f"{self.context_tokens // 1024}K" if self.context_tokens >= 1024 else "short"
         if self.model is not None:
+            best = chosen(self.rows)
+            if best is None:
+                return f"{self.model} does not fit {cards}, whatever the file."
             if not whole:
-                partly = [row for row in self.rows if row.starts]
-                if not partly:
-                    return f"{self.model} does not fit {cards}, whatever the file."
-                best = partly[0]
                 return (
                     f"No file of {self.model} fits {cards} whole with {length} tokens: "
                     f"{best.weight_dtype.upper()} runs with {best.placed}, {_speed(best)}."
                 )
-            best = whole[0]
             return (
                 f"{best.weight_dtype.upper()} is the widest file of {self.model} that fits {cards} whole "
                 f"with {length} tokens: {_speed(best)}."
@@ -201,6 +199,8 @@ def _files(spec: ModelSpec, ladder: Sequence[str]) -> Sequence[str]:
     return (NATIVE,) if spec.model_type == "gpt_oss" else ladder
 
 
+LITTLE_LOSS = 0.03
+"""A file whose published perplexity is up to so much over that of 16 bits loses little."""
 _BITS = {"q8_0": 8.5, "q6_k": 6.5625, "q5_k_m": 5.5, "q4_k_m": 4.5}
 """Bits of a number in the type that most of a file's matrices have."""
 
@@ -275,9 +275,18 @@ def _longest(made: Workings) -> int | None:
 _TAGS = {"bf16": "BF16", "fp16": "F16"}
 
 
+def chosen(rows: Sequence[FittedFile]) -> FittedFile | None:
+    """The file to take: the widest that lies on the cards whole, else the quickest of those that lose
+    little; None where none runs."""
+    whole = next((row for row in rows if row.on_gpu), None)
+    partly = [row for row in rows if row.starts]
+    little = [row for row in partly if (row.perplexity_ratio or 0) <= LITTLE_LOSS] or partly
+    return whole or max(little, key=lambda row: row.tokens_per_s or 0, default=None)
+
+
 def _commands(rows: Sequence[FittedFile], question: Scenario) -> tuple[str, ...]:
     """How the widest file that fits is started by what people run on their own machines."""
-    row = next((row for row in rows if row.on_gpu), next((row for row in rows if row.starts), None))
+    row = chosen(rows)
     if row is None:
         return ()
     tag = _TAGS.get(row.weight_dtype, row.weight_dtype.upper())

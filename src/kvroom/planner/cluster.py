@@ -27,6 +27,7 @@ from kvroom.planner.pools import (
     pools_of,
     within,
 )
+from kvroom.planner.scaling import scaling_rule
 from kvroom.records import dataclass
 from kvroom.scenario.cluster import ColdStart, Disaggregation
 from kvroom.scenario.routing import ROUTING_POLICIES, Routing
@@ -36,10 +37,11 @@ from kvroom.simulator.cluster import Cluster
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.feed import Feed
 from kvroom.simulator.frames import Frame, FrameRecorder
-from kvroom.simulator.managed_cluster import ManagedCluster, RoutedPool
+from kvroom.simulator.managed_cluster import ManagedCluster
 from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Common, Plant
 from kvroom.simulator.replicas import ClusterOutcome, Replica, seconds_ps
+from kvroom.simulator.routed_pool import RoutedPool
 from kvroom.simulator.router import Router
 from kvroom.simulator.step_engine import StepEngine, StepLoop
 from kvroom.simulator.stream import Follow
@@ -220,7 +222,7 @@ def cold_start_ps(group: ReplicaGroup, start: ColdStart) -> int:
     if load is None:
         fix = f"One of: {', '.join(t for t in BELOW if machine.tier(t))}."
         raise KvroomError("fleet.start.weights_from", name, "is no tier of this machine", fix)
-    return seconds_ps(load + start.seconds)
+    return seconds_ps(load + start.fixed_s)
 
 
 def is_managed(scenario: Scenario, groups: Sequence[ReplicaGroup]) -> bool:
@@ -329,7 +331,14 @@ def managed(
         dp = groups[0].workings.deployment.layout.dp
         scale = autoscale_of(scenario, groups[0].replicas, dp)
         begin = sum(group.replicas for group in groups)
-        pools = [RoutedPool(replicas=replicas, router=routers[0], begin=begin, scale=scale)]
+        only = RoutedPool(replicas=replicas, router=routers[0], begin=begin)
+        if scale is not None:
+            batch = groups[0].rules.setup.config.max_num_batched_tokens
+            only.scale = scaling_rule(scale, groups[0].clock, batch)
+            only.least, only.most = scale.least, scale.most
+            if scale.rule.grace_s is not None:
+                only.grace_ps = seconds_ps(scale.rule.grace_s)
+        pools = [only]
     fleet = ManagedCluster(
         pools,
         outcome,

@@ -8,10 +8,21 @@ from contextlib import contextmanager
 
 from kvroom.errors import KvroomError
 from kvroom.planner.layout import laid_out
+from kvroom.records import dataclass
+from kvroom.scenario.autoscale import Autoscaling
 from kvroom.scenario.cluster import ReplicaPool
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.replicas import Autoscale, Failures, seconds_ps
+from kvroom.simulator.replicas import Failures, seconds_ps
 from kvroom.units import check_int
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """A rule by which replicas become more and fewer, and between how many."""
+
+    rule: Autoscaling
+    least: int
+    most: int
 
 
 @contextmanager
@@ -43,7 +54,7 @@ def pools_of(scenario: Scenario) -> list[tuple[str, Scenario, int]]:
     return pools
 
 
-def autoscale_of(scenario: Scenario, first: int, dp: int) -> Autoscale | None:
+def autoscale_of(scenario: Scenario, first: int, dp: int) -> Scaling | None:
     """The rule by which ``first`` replicas (of ``dp`` ranks) become more or fewer; None: they stay."""
     rule = scenario.fleet.autoscale if scenario.fleet else None
     if rule is None:
@@ -52,21 +63,14 @@ def autoscale_of(scenario: Scenario, first: int, dp: int) -> Autoscale | None:
     if dp > 1:
         why = "data-parallel ranks cannot be started one by one"
         raise KvroomError(field, dp, why, "Set dp 1.")
-    least, most = rule.min or first, rule.max or first
+    least = first if rule.min is None else rule.min
+    most = rule.max or max(first, least)
     if least > most:
         raise KvroomError(f"{field}.min", least, f"is more than max, {most}", "Swap them.")
     if not least <= first <= most:
         why = f"is not between min, {least}, and max, {most}"
         raise KvroomError("replicas", first, why, "Begin with a count between them.")
-    return Autoscale(
-        least=least,
-        most=most,
-        every_ps=seconds_ps(rule.every_s),
-        cool_down_ps=seconds_ps(rule.cool_down_s),
-        queue=rule.queue,
-        high=rule.high,
-        low=rule.low,
-    )
+    return Scaling(rule=rule, least=least, most=most)
 
 
 def failures_of(scenario: Scenario, count: int, seed: int) -> Failures | None:

@@ -261,7 +261,8 @@ class _Judge:
         where = self._cards if copies == 1 else f"each of {copies:,} replicas ({self._cards})"
         of = f"requests of {self._of} on {where}"
         if self.lengths is not None and asked is not None:
-            return f"{held:,} at once of {asked:,} asked: {of}; {why}."
+            told = f" of {asked:,} asked" if held < asked else f", where {asked:,} are asked for"
+            return f"{held:,} at once{told}: {of}; {why}."
         if asked is not None and held < asked:
             return f"Room for {held:,} of {asked:,} {of}: {why}."
         more = f" The {_ordinal(held + 1)} would wait." if asked is None or held == asked else ""

@@ -5,10 +5,10 @@ A Scenario's ``fleet`` is an object of these keys, each optional:
 
 - ``pools``: replicas of their own hardware and layout in place of ``replicas``: each ``{"count": n, …}``
   with the Scenario keys in which it differs (ReplicaPool);
-- ``autoscale``: ``{"min", "max", "every_s", "cool_down_s", "queue", "high", "low"}`` (Autoscaling);
+- ``autoscale``: ``{"policy", "min", "max", …}`` (Autoscaling);
 - ``failures``: ``{"at": [{"s", "replica"}], "mtbf_s", "repair_s"}``;
-- ``start``: what a cold start takes: ``{"weights_from": "host"|"nvme"|"network", "seconds"}``, the
-  weights' way from that tier plus so many seconds;
+- ``start``: what a cold start takes: ``{"weights_from": "host"|"nvme"|"network", "image_bytes",
+  "pull_bytes_per_s", "engine_s", "graphs_s", "seconds"}`` (ColdStart);
 - ``lockstep``: true where data-parallel ranks step together.
 
 ``disaggregation`` is ``{"prefill": {"count", …}, "decode": {"count", …}, "link_bytes_per_s",
@@ -23,6 +23,7 @@ from typing import ClassVar, Self
 
 from kvroom.errors import KvroomError
 from kvroom.records import dataclass
+from kvroom.scenario.autoscale import Autoscaling
 from kvroom.scenario.routing import Routing
 from kvroom.scenario.values import (
     MAX_GPUS,
@@ -38,7 +39,7 @@ from kvroom.scenario.values import (
     parse_word,
     whole,
 )
-from kvroom.units import check_float, check_int
+from kvroom.units import check_float, check_int, parse_bytes
 
 COLD_TIERS = ("host", "nvme", "network")
 """Where the weights of a replica that starts may lie."""
@@ -102,58 +103,6 @@ class ReplicaPool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Autoscaling:
-    """When replicas are started and let go, between ``min`` and ``max`` of them (None: as many as there are).
-
-    Every ``every_s``, and ``cool_down_s`` after the last change at the earliest: one more where more than
-    ``queue`` requests wait for each replica, or more than ``high`` of the cache's blocks are held; one fewer
-    where nobody waits and less than ``low`` of them are.
-    """
-
-    min: int | None = None
-    max: int | None = None
-    every_s: float = 15.0
-    cool_down_s: float = 60.0
-    queue: float = 4.0
-    high: float = 0.9
-    low: float = 0.3
-
-    @classmethod
-    def parse(cls, name: str, value: object) -> Self:
-        """The rule of an object; KvroomError names the key that is wrong."""
-        keys = parse_object(name, value)
-        check_keys(name, keys, tuple(field.name for field in fields(cls)))
-
-        def share(key: str, usual: float) -> float:
-            return check_float(f"{name}.{key}", keys.get(key, usual), low=0, high=1)
-
-        def replicas(key: str) -> int | None:
-            return whole(MAX_REPLICAS)(f"{name}.{key}", keys[key]) if key in keys else None
-
-        rule = cls(
-            min=replicas("min"),
-            max=replicas("max"),
-            every_s=_seconds(name, keys, "every_s", 15.0, low=1e-3),
-            cool_down_s=_seconds(name, keys, "cool_down_s", 60.0),
-            queue=check_float(f"{name}.queue", keys.get("queue", 4.0), low=0, high=1e9),
-            high=share("high", 0.9),
-            low=share("low", 0.3),
-        )
-        if rule.min and rule.max and rule.min > rule.max:
-            raise KvroomError(
-                f"{name}.min", rule.min, f"is more than max, {rule.max}", "Swap them."
-            )
-        if rule.low > rule.high:
-            why = f"is more than high, {rule.high}"
-            raise KvroomError(f"{name}.low", rule.low, why, "Swap them.")
-        return rule
-
-    def to_dict(self) -> dict[str, object]:
-        """The keys that are not as usual."""
-        return _said(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """The ``replica`` of that number dies ``s`` seconds after the start."""
 
@@ -202,10 +151,22 @@ class FailurePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStart:
-    """What a replica that starts waits for: its weights from a tier, and so many ``seconds``."""
+    """What a replica that starts waits for, one after the other: its image (``image_bytes`` at
+    ``pull_bytes_per_s``; 0: it is there), its weights from a tier, the engine's own start (``engine_s``:
+    imports, profiling, compilation), captured graphs (``graphs_s``), and so many ``seconds`` besides."""
 
     weights_from: str = "nvme"
     seconds: float = 0.0
+    image_bytes: int = 0
+    pull_bytes_per_s: float = 1e9
+    engine_s: float = 0.0
+    graphs_s: float = 0.0
+
+    @property
+    def fixed_s(self) -> float:
+        """All of it but the weights."""
+        pulled = self.image_bytes / self.pull_bytes_per_s
+        return pulled + self.engine_s + self.graphs_s + self.seconds
 
     @classmethod
     def parse(cls, name: str, value: object) -> Self:
@@ -214,9 +175,16 @@ class ColdStart:
         check_keys(name, keys, tuple(field.name for field in fields(cls)))
         what = "is no tier that holds weights"
         tier = keys.get("weights_from", "nvme")
+        image = keys.get("image_bytes", 0)
         return cls(
             weights_from=parse_word(f"{name}.weights_from", tier, COLD_TIERS, what),
-            seconds=check_float(f"{name}.seconds", keys.get("seconds", 0.0), low=0, high=1e6),
+            seconds=_seconds(name, keys, "seconds", 0.0),
+            image_bytes=parse_bytes(f"{name}.image_bytes", image) if image else 0,
+            pull_bytes_per_s=check_float(
+                f"{name}.pull_bytes_per_s", keys.get("pull_bytes_per_s", 1e9), low=1, high=1e15
+            ),
+            engine_s=_seconds(name, keys, "engine_s", 0.0),
+            graphs_s=_seconds(name, keys, "graphs_s", 0.0),
         )
 
     def to_dict(self) -> dict[str, object]:

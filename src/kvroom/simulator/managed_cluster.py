@@ -11,23 +11,21 @@ order of their times: none is taken before all that could have led to a request 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from kvroom.kvcache.request import ServedRequest
-from kvroom.records import dataclass
 from kvroom.simulator.cluster import TOGETHER, Cluster
 from kvroom.simulator.event_engine import EventEngine
-from kvroom.simulator.replicas import Autoscale, ClusterOutcome, Failures, Replica, ReplicaState
-from kvroom.simulator.router import Router
+from kvroom.simulator.replicas import ClusterOutcome, Failures, Replica, ReplicaState
+from kvroom.simulator.routed_pool import RoutedPool
 from kvroom.simulator.stream import FOREVER, Follow
 from kvroom.simulator.timeline import EVENTS, GLANCE, ServingEngine, Watch
 from kvroom.simulator.transfer import PrefilledCache, TransferLinks, continued
 
 
 class PlannedEvent(NamedTuple):
-    """What happens to a replica (fail, dies, start, up) or to a pool (scale), and when."""
+    """What happens to a replica (fail, dies, start, up, end) or to a pool (scale), and when."""
 
     time_ps: int
     order: int
@@ -41,24 +39,6 @@ class ClusterEvent(NamedTuple):
     time_ps: int
     what: str
     place: int
-
-
-@dataclass(kw_only=True)
-class RoutedPool:
-    """Replicas that one router chooses from; the first ``begin`` of them are up when it begins."""
-
-    replicas: Sequence[Replica]
-    router: Router
-    begin: int
-    scale: Autoscale | None = None
-    changed_ps: int = -1
-    waiting: list[ServedRequest] = field(default_factory=list)
-    """Requests for which no replica is up."""
-    up: list[int] = field(default_factory=list)
-
-    def note_up(self) -> None:
-        """Bring the places that take requests up to date."""
-        self.up = [replica.place for replica in self.replicas if replica.state is ReplicaState.UP]
 
 
 class ManagedCluster(Cluster):
@@ -96,12 +76,13 @@ class ManagedCluster(Cluster):
         self.retries = 0
         self._agenda: list[PlannedEvent] = []
         self._orders = 0
+        self._fed = False
         self._coming: list[tuple[int, int, int, ServedRequest]] = []  # time, index, pool, request
         self._home = {
             replica.place: index for index, pool in enumerate(pools) for replica in pool.replicas
         }
         for pool in pools:
-            if pool.router.looks:
+            if pool.router.looks or pool.scale is not None:
                 for replica in pool.replicas:
                     outcome.routers[replica.place] = pool.router
 
@@ -155,6 +136,7 @@ class ManagedCluster(Cluster):
         request = next(source, None)
         ahead = 0
         while True:
+            self._fed = request is None
             at = self._next_ps(request)
             if not self._reach(at, look=at < FOREVER):
                 return
@@ -212,6 +194,9 @@ class ManagedCluster(Cluster):
     def _send(self, request: ServedRequest, now: int, pool: int) -> None:
         """Hand ``request`` to a replica of a pool."""
         group = self.pools[pool]
+        if now == request.arrival and not request.retries:
+            group.came += 1
+            group.came_tokens += request.num_prompt_tokens
         if not group.up:
             group.waiting.append(request)
             return
@@ -326,8 +311,14 @@ class ManagedCluster(Cluster):
             self._fail(replica, now)
         elif event.what == "start" and replica.state is ReplicaState.DOWN:
             self._start(replica, now)
-        elif event.what == "up" and replica.state is ReplicaState.STARTING:
-            self._up(replica, now)
+        elif event.what == "up" and replica.state is ReplicaState.STARTING and now == replica.up_ps:
+            self._up(replica, now)  # not an earlier start that was called off
+        elif (
+            event.what == "end"
+            and replica.state is ReplicaState.DRAINING
+            and now == replica.ends_ps
+        ):
+            self._end(replica, now, "ended")
         pool = self.pools[self._home[event.place]]
         pool.note_up()
         if pool.up:
@@ -344,8 +335,9 @@ class ManagedCluster(Cluster):
         replica.state = ReplicaState.STARTING
         replica.since_ps = now
         replica.cold_starts += 1
+        replica.up_ps = now + replica.cold_ps
         self.history.append(ClusterEvent(now, "starts", replica.place))
-        self._plan(now + replica.cold_ps, "up", replica.place)
+        self._plan(replica.up_ps, "up", replica.place)
 
     def _up(self, replica: Replica, now: int) -> None:
         replica.up()
@@ -357,11 +349,18 @@ class ManagedCluster(Cluster):
             self._plan(dies, "dies", replica.place)
 
     def _fail(self, replica: Replica, now: int) -> None:
-        """``replica`` dies with its cache; those it served come again, as soon as its last step has ended."""
+        """``replica`` dies with its cache."""
+        replica.failures += 1
+        drained = replica.state is ReplicaState.DRAINING
+        self._end(replica, now, "fails")
+        if not drained:
+            self._plan(now + self.failures.repair_ps, "start", replica.place)
+
+    def _end(self, replica: Replica, now: int, what: str) -> None:
+        """``replica`` is no more; those it served come again, as soon as its last step has ended."""
         engine = replica.engine
         assert engine is not None
-        replica.failures += 1
-        self.history.append(ClusterEvent(now, "fails", replica.place))
+        self.history.append(ClusterEvent(now, what, replica.place))
         taken = engine.evacuate()
         again = max(now, engine.end)
         drained = replica.state is ReplicaState.DRAINING
@@ -375,39 +374,61 @@ class ManagedCluster(Cluster):
             # What is computed elsewhere still is; the rest begins anew.
             handed = self.links is not None and request.index in self.links.prefilled
             self.come(request, max(again, request.arrival), home if handed else 0)
-        if not drained:
-            self._plan(now + self.failures.repair_ps, "start", replica.place)
+
+    # More and fewer of them
 
     def _scale(self, pool: RoutedPool, now: int) -> None:
-        assert pool.scale is not None
-        for replica in pool.replicas:
-            if (
-                replica.state is ReplicaState.DRAINING
-                and replica.engine is not None
-                and replica.engine.wakes_ps == FOREVER
-            ):
-                self.history.append(ClusterEvent(now, "gone", replica.place))
-                replica.off(max(replica.engine.end, replica.since_ps))
-                pool.router.lost(replica.place)
-        change = pool.scale.change(pool.replicas, now, pool.changed_ps)
-        if change > 0:
-            off = next(
-                (replica for replica in pool.replicas if replica.state is ReplicaState.OFF), None
-            )
-            if off is not None:
-                pool.changed_ps = now
-                self._start(off, now)
-        elif change < 0:
-            pool.changed_ps = now
-            up = [
-                replica
-                for replica in pool.replicas
-                if replica.state is ReplicaState.UP and replica.engine is not None
-            ]
-            least = min(up, key=lambda r: (r.engine.blocks_in_use if r.engine else 0, -r.place))
-            least.state = ReplicaState.DRAINING
-            self.history.append(ClusterEvent(now, "drains", least.place))
+        rule = pool.scale
+        assert rule is not None
+        for replica in pool.drained():
+            assert replica.engine is not None
+            self.history.append(ClusterEvent(now, "gone", replica.place))
+            replica.off(max(replica.engine.end, replica.since_ps))
+            pool.router.lost(replica.place)
+        gauges = pool.gauges(now)
+        wanted = min(max(rule.target(gauges), pool.least), pool.most or len(pool.replicas))
+        changed = self._more(pool, wanted - gauges.there, now)
+        changed |= self._fewer(pool, gauges.there - wanted, now, newest=rule.newest_first)
+        if changed:
+            rule.changed(now)
         pool.note_up()
+        self._give_up(pool, now)
+
+    def _more(self, pool: RoutedPool, count: int, now: int) -> bool:
+        """Start so many that are off; whether any was."""
+        off = [replica for replica in pool.replicas if replica.state is ReplicaState.OFF]
+        for replica in off[: max(0, count)]:
+            self._start(replica, now)
+        return count > 0 and bool(off)
+
+    def _fewer(self, pool: RoutedPool, count: int, now: int, *, newest: bool) -> bool:
+        """Let so many go; whether any was. Those that are only starting are called off first."""
+        if count <= 0:
+            return False
+        starting, serving = pool.going(count, newest=newest)
+        for replica in starting:
+            self.history.append(ClusterEvent(now, "gone", replica.place))
+            replica.off(now)
+        for replica in serving:
+            replica.state = ReplicaState.DRAINING
+            self.history.append(ClusterEvent(now, "drains", replica.place))
+            if pool.grace_ps is not None:
+                replica.ends_ps = now + pool.grace_ps
+                self._plan(replica.ends_ps, "end", replica.place)
+        return True
+
+    def _give_up(self, pool: RoutedPool, now: int) -> None:
+        """Where requests wait for long though no replica is there or comes, no rule will start one."""
+        idle = all(replica.state is ReplicaState.OFF for replica in pool.replicas)
+        if not (idle and pool.waiting and self._fed):
+            pool.idle_ps = -1
+        elif pool.idle_ps < 0:
+            pool.idle_ps = now
+        elif pool.scale and now > pool.idle_ps + pool.scale.patience_ps:
+            self._agenda.clear()
+            for late in pool.waiting:
+                self.outcome.drop(late, now)
+            pool.waiting.clear()
 
     # How things stand
 

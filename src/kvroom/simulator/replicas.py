@@ -57,6 +57,10 @@ class Replica:
     """When it dies by chance."""
     since_ps: int = -1
     """Since when it has been there; −1 where it is not."""
+    up_ps: int = 0
+    """When it serves, or last began to."""
+    ends_ps: int = -1
+    """When it is ended if it still drains then."""
 
     @property
     def serves(self) -> bool:
@@ -147,51 +151,6 @@ class ClusterOutcome(Outcome):
         router = self.routers.get(request.replica)
         if router is not None:
             router.loads.heard(end, request, over=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Autoscale:
-    """When replicas are started and let go, between ``least`` and ``most`` of them.
-
-    Every ``every_ps``, and ``cool_down_ps`` after the last change at the earliest: one more where more
-    than ``queue`` requests wait for each replica, or more than ``high`` of the cache's blocks are held;
-    one fewer where nobody waits and less than ``low`` of them are.
-    """
-
-    least: int
-    most: int
-    every_ps: int
-    cool_down_ps: int
-    queue: float
-    high: float
-    low: float
-
-    def change(self, replicas: Sequence[Replica], now: int, changed_ps: int) -> int:
-        """+1, −1 or 0 replicas, when the last change was at ``changed_ps`` (−1: never)."""
-        there = [
-            replica
-            for replica in replicas
-            if replica.state in (ReplicaState.UP, ReplicaState.STARTING)
-        ]
-        if len(there) < self.least:
-            return 1
-        if changed_ps >= 0 and now < changed_ps + self.cool_down_ps:
-            return 0
-        engines = [
-            replica.engine
-            for replica in replicas
-            if replica.state is ReplicaState.UP and replica.engine is not None
-        ]
-        waiting = sum(engine.waiting_count for engine in engines)
-        blocks = sum(engine.blocks_in_use for engine in engines)
-        share = blocks / max(
-            1, sum(replica.blocks for replica in replicas if replica.state is ReplicaState.UP)
-        )
-        if waiting > self.queue * len(there) or share > self.high:
-            return 1 if len(there) < self.most else 0
-        starting = len(there) > len(engines)
-        fewer = not waiting and share < self.low and not starting and len(there) > self.least
-        return -1 if fewer else 0
 
 
 @dataclass(kw_only=True)

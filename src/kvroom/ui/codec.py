@@ -53,7 +53,8 @@ def decode(text: str | bytes, field: str = "scenario", source: str | None = None
 
 
 def read_json(path: str, field: str) -> Any:
-    """The value of a JSON file (``-``: standard input); KvroomError on ``field``."""
+    """The value of a JSON file, or of one of TOML by its name (``-``: standard input); KvroomError on
+    ``field``."""
     if path == "-":
         return decode(sys.stdin.buffer.read(MAX_SCENARIO_BYTES + 1), field)
     file = Path(path)
@@ -61,11 +62,24 @@ def read_json(path: str, field: str) -> Any:
         if not file.is_file():
             raise KvroomError(field, path, "is not a file", "Give the path of a JSON file.")
         with file.open("rb") as stream:
-            return decode(stream.read(MAX_SCENARIO_BYTES + 1), field, path)
+            raw = stream.read(MAX_SCENARIO_BYTES + 1)
+        return _toml(raw, field, path) if file.suffix == ".toml" else decode(raw, field, path)
     except (OSError, ValueError) as error:
         if isinstance(error, KvroomError):
             raise
         raise KvroomError(field, path, "cannot be read", "Check its name and rights.") from None
+
+
+def _toml(raw: bytes, field: str, path: str) -> Any:
+    """The value of a TOML file; KvroomError on ``field``."""
+    import tomllib  # where such a file is given, and nowhere else
+
+    if len(raw) > MAX_SCENARIO_BYTES:
+        raise KvroomError(field, path, "is too large", "Give a file of one question.")
+    try:
+        return tomllib.loads(raw.decode("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise KvroomError(field, path, f"is not TOML: {error}", "Check the file.") from None
 
 
 def _any(kind: type) -> dict[str, Any]:

@@ -156,6 +156,8 @@ def read_options(args: Mapping[str, Any], model: ModelSpec, rules: OllamaRules) 
     auto_slots = 1 if slots else rules.slots
     length = next((number(n, 1) for n in ("num_ctx", "context_length") if n in stated), None)
     if length is not None:
+        length, shortened = trained(length, model)
+        warnings += shortened
         slots = slots or 1
         fields["total"] = length * slots
     if "num_gpu" in stated:
@@ -185,6 +187,15 @@ def read_options(args: Mapping[str, Any], model: ModelSpec, rules: OllamaRules) 
         auto_slots=auto_slots,
         warnings=warnings,
     )
+
+
+def trained(tokens: int, model: ModelSpec) -> tuple[int, tuple[str, ...]]:
+    """(num_ctx as it is served, what to say of it): no more than the model was trained to (Ollama,
+    llm/server.go: "requested context size too large for model")."""
+    limit = model.max_context_tokens
+    if limit is None or tokens <= limit:
+        return tokens, ()
+    return limit, (f"num_ctx {tokens:,} is shortened by Ollama to the model's own {limit:,}",)
 
 
 def has_flash(rules: OllamaRules, model: ModelSpec) -> bool:

@@ -201,6 +201,9 @@ def prepare(
         sizes = [find(name).engine_bytes for name in device.parts] or [device.engine_bytes] * gpus
         tokens = ollama.default_context(release, model, sizes, overhead)
         notes.append(f"num_ctx {tokens:,}: Ollama's default for these GPUs")
+    if tokens is not None and scenario.engine == "ollama":
+        tokens, shortened = ollama.trained(tokens, model)
+        notes += shortened
     name = (
         settled.key.name
         if settled.key == settled.value

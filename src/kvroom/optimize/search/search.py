@@ -28,6 +28,7 @@ from kvroom.optimize.search.space import Space
 from kvroom.planner.plan import work
 from kvroom.scenario.layout import DEGREES
 from kvroom.scenario.scenario import Scenario
+from kvroom.units import show_seconds
 
 SIMULATE = 8
 """Kinds of answer wanted that a simulation bears out."""
@@ -190,7 +191,7 @@ def _told(
         ),
         nearest=tuple(near),
         unpriced=tuple(_unpriced(x) for x in _unpriced_best(does))[:SHOWN_UNPRICED],
-        sentence=_cheapest(answers[0], searched)
+        sentence=_cheapest(answers[0], searched, asked=bool(hunt.demand.slo))
         if answers
         else _nothing(hunt, rows, refused, near),
         journal=journal,
@@ -324,19 +325,26 @@ def _objective(hunt: Hunt) -> dict[str, Any]:
     }
 
 
-def _cheapest(best: Answer, searched: Mapping[str, Any]) -> str:
-    """The answer in a sentence, whether it is the optimum, and whether the closed form is borne out."""
+def _cheapest(best: Answer, searched: Mapping[str, Any], *, asked: bool) -> str:
+    """The answer in a sentence, whether it is the optimum, and whether the closed form is borne out; where
+    no objective was ``asked`` for, which waits it has."""
     money = best.row["usd_per_hour"]
     price = f" at ${money:,.2f} an hour" if money is not None else ", whose price is not known"
     gpus, n = best.row["gpus"], searched["simulated"]
-    first = "The cheapest that does"
+    first = "The cheapest that does" if asked else "The cheapest, however long its users wait"
     if best.simulated and not searched["proven"]:
-        first = f"The cheapest of {n:,} simulated"
+        first = f"The cheapest of {n:,} simulated{'' if asked else ', however long its users wait'}"
     text = f"{first}: {best.name}, {gpus:,} GPU{'s' if gpus > 1 else ''}{price}"
     if best.margin:
         name, ratio = min(best.margin.items(), key=lambda x: x[1])
         text += f", {name} with {ratio:.0%} to spare"
     text += "." if best.simulated else ", in closed form alone."
+    times = best.trial or best.row
+    if not asked and times["ttft_s"] is not None:
+        waits = f"TTFT {show_seconds(times['ttft_s'])}, TPOT {show_seconds(times['tpot_s'])}"
+        text += (
+            f" No objective was asked for, and these are its times: {waits} (--slo sets limits)."
+        )
     if searched["stopped"]:
         text += " The search was stopped before it was over."
     for metric, share in searched["simulated_within_band"].items():

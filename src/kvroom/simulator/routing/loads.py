@@ -49,6 +49,21 @@ class ReplicaLoads:
                     self.on_over(request)
         self._news = later
 
+    def as_of(self, now: int, place: int) -> tuple[int, int, int]:
+        """Requests, tokens and owed tokens of the replica at ``place`` at ``now``, whatever was taken in."""
+        requests, tokens, owed = self.requests[place], self.tokens[place], self.owed[place]
+        told = set()
+        for time_ps, request, over in self._news:
+            if time_ps > now or request.replica != place:
+                continue
+            if request.index not in told:
+                told.add(request.index)
+                owed -= request.owed_tokens
+            if over:
+                requests -= 1
+                tokens -= request.routed_tokens
+        return requests, tokens, owed
+
     def clear(self, place: int) -> None:
         """The replica at ``place`` is gone, with all that it served."""
         self._news = [one for one in self._news if one[1].replica != place]

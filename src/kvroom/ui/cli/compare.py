@@ -32,13 +32,13 @@ def compare(
     svg: str | None,
     as_json: bool,
 ) -> None:
-    """Set Scenario files or links side by side.
+    """Set Scenario files (JSON or TOML) or links side by side.
 
     Requests at once, TTFT, TPOT, throughput and dollars, beside what was asked differently.
     """
     check_places(csv=csv, parquet=parquet, html=html, svg=svg)
     if len(questions) < 2:
-        fix = "Give two or more Scenario files (JSON) or links."
+        fix = "Give two or more Scenario files (JSON or TOML) or links."
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
     prices = prices_from(price)
     asked = [question(text) for text in questions]

@@ -16,7 +16,7 @@ COMMANDS = {
     "agents": "Say how many sessions of agents hold, and why no more.",
     "calibrate": "Learn a machine's own memory and times from measurements.",
     "check": "Tell before launch whether what a file starts holds.",
-    "compare": "Set Scenario files or links side by side.",
+    "compare": "Set Scenario files (JSON or TOML) or links side by side.",
     "fit": "Show what fits your own card: models, files, tokens/s.",
     "gpus": "List accelerators known by name; with NAME, its figures.",
     "launch": "Write the engine's command line, manifest or chart values.",

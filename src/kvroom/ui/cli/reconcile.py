@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from kvroom import api
+from kvroom.errors import KvroomError
 from kvroom.ui import codec
 from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.options import engine_python_option, keys_from, reconcile_options
@@ -64,3 +66,5 @@ def reconcile(
         say(answer)
     else:
         click.echo(text.show(answer))
+    if expect is not None and answer.way is None and not answer.refusals:
+        sys.exit(KvroomError.exit_status)  # what was asked has no answer

@@ -36,8 +36,9 @@ def show(found: Fit, *, everything: bool = False) -> str:
 
 
 def _ladder(found: Fit) -> str:
-    head = ("file", "size", "tokens/s", "longest", "perplexity", "on the CPU")
-    rows = [
+    head: tuple[str, ...] = ("file", "size", "tokens/s", "longest", "perplexity", "on the CPU")
+    lossy = any(row.perplexity_ratio is not None for row in found.rows)
+    rows: list[tuple[str, ...]] = [
         (
             row.weight_dtype.upper(),
             f"{row.file_bytes / 1e9:.1f} GB",
@@ -48,11 +49,15 @@ def _ladder(found: Fit) -> str:
         )
         for row in found.rows
     ]
-    notes = [
+    note = (
         f"Tokens a second of one user at {_length(found.context_tokens)} tokens. Longest: the most tokens "
-        "that stay on the card. Perplexity: Llama 3 8B's, as llama.cpp publishes it; larger models lose less."
-    ]
-    return f"{_table(head, rows)}\n\n{paragraph(notes[0])}"
+        "that stay on the card."
+    )
+    if lossy:
+        note += " Perplexity: Llama 3 8B's, as llama.cpp publishes it; larger models lose less."
+    else:  # published in one width alone: there is no loss to tell
+        head, rows = (*head[:4], *head[5:]), [(*row[:4], *row[5:]) for row in rows]
+    return f"{_table(head, rows)}\n\n{paragraph(note)}"
 
 
 def _screen(found: Fit, *, everything: bool) -> list[str]:

@@ -28,16 +28,19 @@ HOW = {
 def show(reconciliation: Reconciliation) -> str:
     """The whole answer in words and tables."""
     blocks = [
+        click.style(paragraph(reconciliation.sentence, ""), bold=True),
+        click.style(paragraph(reconciliation.way.line, ""), bold=True)
+        if reconciliation.way
+        else "",
         head(reconciliation),
         paragraph(reconciliation.sentence) if reconciliation.shortage else "",
         table(reconciliation),
         figures(reconciliation),
         reasons(reconciliation),
     ]
-    blocks += [paragraph(f"It refused to start: {text}") for text in reconciliation.refusals]
+    blocks += [paragraph(f"It refused to start: {text}") for text in reconciliation.refusals[1:]]
     blocks += [paragraph(f"What would do: {cure.text}.") for cure in reconciliation.remedies]
     if reconciliation.way is not None:
-        blocks.append(click.style(paragraph(reconciliation.way.line, ""), bold=True))
         blocks.append(
             paragraph(f"Most of it: {reconciliation.way.cause}; {reconciliation.way.fix}.")
         )
@@ -59,7 +62,7 @@ def head(reconciliation: Reconciliation) -> str:
         what += f": {model} on {so_many(many, card)}"
         length = scenario.get("context_tokens")
         what += f", {say_tokens(length)}" if length else ""
-    return click.style(paragraph(what, ""), bold=True)
+    return paragraph(what, "")
 
 
 def table(reconciliation: Reconciliation) -> str:

@@ -17,6 +17,7 @@ from kvroom.models import catalogue
 from kvroom.models.dtypes import BF16
 from kvroom.models.spec import ModelSpec
 from kvroom.planner.comparison import letters
+from kvroom.ui.terminal.text import paragraph
 from kvroom.units import (
     show_count,
     show_gb,
@@ -276,9 +277,14 @@ FIGURES: tuple[tuple[str, Callable[[Plan], Any], Callable[[Any], str]], ...] = (
 
 
 def compare(plans: Sequence[Plan]) -> None:
-    """Plans side by side: what was asked differently, then every figure."""
+    """Plans side by side: the verdicts, what was asked differently, then every figure."""
     console = _console()
     names = letters(len(plans))
+    for name, plan in zip(names, plans, strict=True):
+        console.print(
+            paragraph(f"{name}: {plan.verdict.sentence}", ""), markup=False, soft_wrap=True
+        )
+    console.print()
     table = _table("", *names)
     asked = [plan.scenario.to_dict() for plan in plans]
     for key in asked[0]:
@@ -291,11 +297,9 @@ def compare(plans: Sequence[Plan]) -> None:
             continue
         table.add_row(name, *("-" if value is None else show(value) for value in values))
     console.print(table)
-    for name, plan in zip(names, plans, strict=True):
-        console.print(f"{name}: {plan.verdict.sentence}", markup=False)
     for price in dict.fromkeys(plan.cost.price_source for plan in plans):
         if price:
-            console.print(f"Price: {price}", markup=False)
+            console.print(paragraph(f"Price: {price}", ""), markup=False, soft_wrap=True)
 
 
 def _short(value: Any) -> str:
