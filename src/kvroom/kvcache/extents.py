@@ -268,8 +268,8 @@ class ExtentPool:
         return end
 
     def _first_overlapping(self, names: Names, first: int, end: int) -> int:
-        """The first place from ``first`` on under whose name a block is cached twice, else ``end``: looked for
-        in stretches that double, so that what is passed over is looked at once."""
+        """The first place from ``first`` on under whose name a block is cached twice, else ``end``: looked
+        for in stretches that double, so that what is passed over is looked at once."""
         twice, step = self._overlapping, 1
         while first < end:
             upto = min(end, first + step)
