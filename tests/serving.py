@@ -10,6 +10,7 @@ from kvroom.kvcache.extents import ExtentPool, RequestExtents
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PAIRS, Reach, StepClock
 from kvroom.simulator.event_engine import EventEngine
+from kvroom.simulator.group_engine import GroupEngine
 from kvroom.simulator.metrics import Outcome
 from kvroom.simulator.step_engine import StepEngine
 
@@ -125,6 +126,37 @@ def same(case, random=None, connectors=(None, None)):
     return fast
 
 
+def in_groups(case, random):
+    """The GroupEngine and its Noted outcome once all are served, pushed piecemeal."""
+    out = Noted()
+    server = GroupEngine(case.engine, case.clock, out, unit=case.unit)
+    for live in case.lives():
+        server.push(live)
+        if random.random() < 0.3:
+            server.advance(live.arrival)
+    assert server.advance()
+    return server, out
+
+
+def same_in_groups(case, random):
+    """Serve ``case`` over its layer groups in jumps and step by step, and hold one against the other. Where a
+    request that the pool cannot hold is given up, how often it tries before may differ by one."""
+    server, fast = in_groups(case, random)
+    stepper, slow = stepped(case)
+    assert server.pool.free == server.pool.usable
+    assert (server.running_count, server.waiting_count) == (0, 0)
+    if slow.gone & set(slow.found):
+        return fast
+    assert fast.first_ps == slow.first_ps
+    assert fast.done_ps == slow.done_ps
+    assert fast.gone == slow.gone
+    assert fast.found == slow.found
+    assert fast.preempted == slow.preempted
+    assert server.peak_blocks == stepper.peak_blocks
+    assert fast.samples() == slow.samples()
+    return fast
+
+
 def same_in_runs(case):
     """Serve ``case`` step by step and in runs of decode steps, and hold one against the other."""
     plain, slow = stepped(case)
@@ -154,6 +186,24 @@ def some_groups(random):
     wide = GroupSpec(type="full", block_size=2 * size)
     kinds = [(full, window), (window,), (full, chunk), (full, state), (full, window, chunk)]
     return random.choice([*kinds, (full, state, state), (wide, window), (full, window, window)])
+
+
+def counted_groups(random, size, *, states):
+    """Layer groups whose kinds stand together, with blocks of ``size``."""
+    pick = random.choice
+    full = GroupSpec(type="full", block_size=size)
+    window = GroupSpec(
+        type="sliding_window", block_size=size, reach=pick([2, 3, 4, 5, 8, 9, 16, 17, 33])
+    )
+    wider = GroupSpec(type="sliding_window", block_size=size, reach=pick([6, 12, 24]))
+    chunk = GroupSpec(type="chunked_local", block_size=size, reach=pick([8, 10, 24]))
+    state = GroupSpec(type="mamba", block_size=size, prefill_checkpoint=pick([0, 0, 1, size]))
+    if states:
+        return pick([(full, state), (state, state, full), (state, full), (state, window, full)])
+    kinds = [(full, window), (window,), (full, chunk), (window, full), (window, window, full)]
+    return pick(
+        [*kinds, (window, wider, full), (chunk, chunk, full), (full, full, window), (full,)]
+    )
 
 
 def some_engine(random):

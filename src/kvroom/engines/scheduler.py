@@ -7,7 +7,6 @@ engine brings its own class with these few methods, and its own way of keeping b
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import field
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -104,6 +103,6 @@ class TieredScheduler(EngineScheduler, Protocol):
     loading: list[tuple[int, int, ServedRequest]]
     """A heap of requests that wait for their cache: when it is there, order."""
 
-    def tell_evicted(self, told: Callable[[int], None]) -> None:
-        """Call ``told`` with the key of each block that is evicted."""
+    def tell_evicted(self) -> None:
+        """Tell ``events`` of what is evicted, too."""
         ...

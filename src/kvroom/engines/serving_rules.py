@@ -45,9 +45,15 @@ class ServingRules:
 
     @property
     def jumps(self) -> bool:
-        """Whether it can be served from event to event, while nothing is drafted."""
+        """Whether it can be served from event to event, while nothing is drafted, with tiers or in two pools
+        too: it has one group of full attention."""
         groups = self.setup.groups
         return self.own is None and len(groups) == 1 and groups[0].type == "full"
+
+    def jumps_over_groups(self, named: bool) -> bool:
+        """Whether several groups, or one of windows, can be served from event to event, while nothing is
+        drafted; ``named``: requests say what they share."""
+        return self.own is None and self.setup.counts(named)
 
     def seeded(self, seed: int) -> ServingRules:
         """The same with drafts drawn by ``seed``."""

@@ -32,7 +32,8 @@ class PrefixCache:
     """Blocks of one engine: a pool, its layer groups, and (with ``caching``) what can be reused.
 
     ``context_tokens`` is the longest request, ``in_flight_tokens`` the most that can be scheduled
-    and not yet processed, ``interval`` the retention interval (None: cache every block).
+    and not yet processed, ``interval`` the retention interval (None: cache every block), ``pool`` an empty
+    one of ``num_blocks``.
     """
 
     def __init__(
@@ -44,8 +45,9 @@ class PrefixCache:
         context_tokens: int,
         in_flight_tokens: int,
         interval: int | None = 0,
+        pool: BlockPool | None = None,
     ) -> None:
-        self.pool = BlockPool(num_blocks)
+        self.pool = BlockPool(num_blocks) if pool is None else pool
         self.groups = tuple(groups)
         self.caching = caching
         self.context_tokens = context_tokens

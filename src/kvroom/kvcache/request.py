@@ -11,7 +11,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from kvroom.kvcache.extents import RequestExtents
-from kvroom.kvcache.tokens import BlockHashes
+from kvroom.kvcache.holding import Holding
+from kvroom.kvcache.tokens import BlockHashes, Run
 from kvroom.workloads.requests import SessionProgress
 from kvroom.workloads.sessions import LinkedRow
 
@@ -51,6 +52,7 @@ class ServedRequest:
         "final_tokens",
         "first_token_ps",
         "hashes",
+        "holding",
         "in_flight_tokens",
         "index",
         "junction",
@@ -135,6 +137,8 @@ class ServedRequest:
         """Times it gave up its blocks to itself since its last token."""
         self.quiet_tokens = 0
         """Up to so many tokens nothing changes in its blocks."""
+        self.holding: Holding | None = None
+        """What an engine that jumps over several layer groups keeps of it."""
 
         # Kept by the event engine
         self.admission = -1
@@ -221,6 +225,7 @@ class ServedRequest:
         self.num_blocks = self.decode_start_tokens = self.reported_pages = 0
         self.admission = self.last_step = -1
         self.decoding = False
+        self.holding = None
         if self.extents is not None:
             self.extents = RequestExtents(self.extents.names, self.extents.named)
 
@@ -257,6 +262,19 @@ class RequestHashes(BlockHashes):
         super().__init__((), 1)
         self._request = request
         self.unit = unit
+
+    def runs(self, block_tokens: int) -> tuple[Run, ...]:
+        """Ids that are equal where names are, for tokens in blocks of ``block_tokens``."""
+        request, span = self._request, self.unit * block_tokens
+        runs: list[Run] = []
+        shared = 0
+        if request.extents is not None:
+            shared = request.extents.named * block_tokens
+            for low in range(0, shared, span):
+                name = request.extents.names[low // span]
+                runs.append((name << PLACE_BITS | low, min(span, shared - low)))
+        left = max(0, request.final_tokens - shared)
+        return (*runs, (-(request.index + 1 << PLACE_BITS) + shared, left))
 
     def first(self, count: int) -> list[int]:
         """The first ``count`` of them at least."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from kvroom.engines import serving_rules
+from kvroom.engines import served_by
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
 from kvroom.hardware.node import Machine
@@ -37,6 +37,7 @@ from kvroom.simulator.cluster import Cluster
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.feed import Feed
 from kvroom.simulator.frames import Frame, FrameRecorder
+from kvroom.simulator.group_engine import GroupEngine
 from kvroom.simulator.managed_cluster import ManagedCluster
 from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Common, Plant
@@ -113,6 +114,10 @@ class ReplicaGroup:
                 connector=connector or tiers,
                 events=tiers,
             )
+        plain = together is None and tell is None and not drafts
+        named = feed.naming is not None
+        if rules.jumps_over_groups(named) and plain and connector is None and tiers is None:
+            return GroupEngine(setup, self.clock, outcome, unit=unit, follow=follow)
         if tell is not None:
             if rules.own is not None:
                 fix = "Replay it with --engine vllm."
@@ -154,7 +159,7 @@ def group_of(workings: Workings, replicas: int, most: int = 0) -> ReplicaGroup:
     """``replicas`` of a planned deployment; KvroomError where its engine would not start or no step can
     be timed."""
     deployment = workings.deployment
-    rules = serving_rules(deployment, workings.answer)
+    rules = served_by(deployment, workings.answer)
     if workings.timing is None:
         fix = "Name a card of the catalogue, or give its flops_per_s."
         raise KvroomError(

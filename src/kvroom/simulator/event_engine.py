@@ -13,6 +13,7 @@ from itertools import repeat
 
 from kvroom.engines.paged.scheduler_config import SchedulerConfig
 from kvroom.kvcache.connector import KVConnector, report_left
+from kvroom.kvcache.counted_pool import CountedPool
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.extents import ExtentPool
 from kvroom.kvcache.request import ServedRequest
@@ -30,12 +31,15 @@ class EventEngine(EventScheduler):
     scheduling, when the step before starts. ``end`` is when the steps scheduled so far end.
     """
 
+    tells_names = True
+    """Whether others can see under which names it has blocks cached."""
+
     __slots__ = ("_decode_ps", "_gap", "_pairs_ps", "parked", "strict")
 
     def __init__(
         self,
         config: SchedulerConfig,
-        pool: ExtentPool,
+        pool: ExtentPool | CountedPool,
         clock: StepClock,
         outcome: Outcome,
         *,
@@ -124,7 +128,7 @@ class EventEngine(EventScheduler):
 
     def _jump(self, until: int) -> None:
         """Steps in which all running requests decode, up to the next event."""
-        step, batch, pool, lag = self.step, self.batch, self.pool, self.lag
+        step, batch, lag = self.step, self.batch, self.lag
         active = batch.size
         if active > self.budget:
             self._each()
@@ -145,6 +149,22 @@ class EventEngine(EventScheduler):
                 late = steps - lag
                 if late * first + slope * (late * (late - 1) // 2) > wait:
                     steps = steps_until(wait, first, slope) + lag
+        if not (steps := self.hold(steps)):
+            self._each()
+            return
+        step = self.step
+        longer = slope * (steps - 1)
+        spent = steps * first + longer * steps // 2
+        self._gap((first, slope, steps, active, spent))
+        self.end = end = self.end + spent
+        self.decide = end - first - longer if lag else end
+        self.step = step = step + steps
+        if last < step:
+            self._finish(last)
+
+    def hold(self, steps: int) -> int:
+        """Give those who decode the blocks for so many steps; in how many they suffice."""
+        batch, pool, step, active = self.batch, self.pool, self.step, self.batch.size
         new_blocks, size = batch.new_blocks, self.block_tokens
         place = step % size
         taken = steps // size * active + sum(new_blocks[place : place + steps % size])
@@ -158,30 +178,21 @@ class EventEngine(EventScheduler):
                 self._note_peak()
                 self.step = self.leaving[0][0]
                 self._gone()
+                self.step = step
         if taken > pool.free:
-            steps, taken = batch.run_until_full(self.step, pool.free)
-            if not steps:
-                self._each()
-                return
+            steps, taken = batch.run_until_full(step, pool.free)
         if taken:
             pool.take(taken)
         if pool.free < self.least_free:  # noqa: PLR1730 (a call costs more)
             self.least_free = pool.free
-        longer = slope * (steps - 1)
-        spent = steps * first + longer * steps // 2
-        self._gap((first, slope, steps, active, spent))
-        self.end = end = self.end + spent
-        self.decide = end - first - longer if lag else end
-        self.step = step = step + steps
-        if last < step:
-            self._finish(last)
+        return steps
 
     def _mixed(self) -> None:
         """One step with prompts, and admission."""
-        size, batch, pool = self.block_tokens, self.batch, self.pool
+        batch, aligned = self.batch, self.aligned
         budget = self.budget - batch.size
-        decoding = batch.new_blocks[self.step % size]
-        room = pool.free - decoding
+        decoding = self.decoding_blocks()
+        room = self.pool.free - decoding
         limit = self.prefill_limit() if self.config.long_prefill_token_threshold else 0
         chunks: Chunks = []
         new_blocks: list[int] = []
@@ -197,29 +208,50 @@ class EventEngine(EventScheduler):
                 tokens = budget
             if tokens <= 0:
                 break
-            more = -(-(request.num_computed_tokens + tokens) // size) - request.num_blocks
+            if aligned and not (tokens := self.cut(request, request.num_computed_tokens, tokens)):
+                continue
+            more = self.blocks_for(request, tokens)
             room -= more
             budget -= tokens
             chunks.append((request, tokens))
             new_blocks.append(more)
-        if budget < 0 or room < 0:
+        if budget < 0 or room < 0 or not self.commutes(chunks):
             self._each()
             return
-        if decoding:
-            pool.take(decoding)
+        self.take_decoding(decoding)
         for (request, tokens), more in zip(chunks, new_blocks, strict=True):
             self.grow(request, tokens, more)
         if self.waiting:
             self.admit(chunks, budget, limit)
         if chunks or batch.size:
             self._run(chunks)
+        elif self.prefilling:
+            self.drain()
+
+    def decoding_blocks(self) -> int:
+        """How many blocks those who decode take in the next step."""
+        return self.batch.new_blocks[self.step % self.block_tokens]
+
+    def take_decoding(self, blocks: int) -> None:
+        """Give those who decode the blocks of the next step."""
+        if blocks:
+            self.pool.take(blocks)
+
+    def commutes(self, chunks: Chunks) -> bool:
+        """Whether it is the same if those who decode get their blocks before the prompts."""
+        return True
 
     def _each(self) -> None:
         """One step scheduled request by request."""
         chunks, decoding = self.schedule_each()
         if chunks or decoding:
             self._run(chunks)
-        elif self.lag:
+        else:
+            self.drain()
+
+    def drain(self) -> None:
+        """Nothing is scheduled before the step in flight is over."""
+        if self.lag:
             self.decide = max(self.decide, self.end)
             self.leaving = deque((0, request) for _, request in self.leaving)
 
@@ -255,7 +287,7 @@ class EventEngine(EventScheduler):
             request.num_computed_tokens = computed = request.num_computed_tokens + count
             if computed == request.num_tokens:
                 begun = True
-                self._begin(request, step)
+                self.begin(request, step)
         if begun and self.prefilling:
             self.prefilling = [r for r in self.prefilling if r.num_computed_tokens < r.num_tokens]
         if batch.finishing and batch.finishing[0][0] <= step:
@@ -265,7 +297,7 @@ class EventEngine(EventScheduler):
         if self.pool.free < self.least_free:  # noqa: PLR1730 (a call costs more)
             self.least_free = self.pool.free
 
-    def _begin(self, request: ServedRequest, step: int) -> None:
+    def begin(self, request: ServedRequest, step: int) -> None:
         """``request`` got its next token in ``step`` and decodes from now on."""
         request.alone_preempted = 0
         request.decode_start_tokens = request.num_tokens
@@ -294,10 +326,9 @@ class EventEngine(EventScheduler):
                 self.over(request, self.end)
             if self.lag:
                 self.leaving.append((step + 2, request))
-                extents = request.extents
-                if extents is not None and extents.covered < extents.named:
+                if request.extents is not None:
                     computed = max(request.decode_start_tokens, request.final_tokens - 1 - self.lag)
-                    self.pool.register(extents, computed // self.block_tokens)
+                    self.enter_answer(request, computed // self.block_tokens)
                 if self.blocked == "tokens":
                     self.blocked = ""
             else:
@@ -323,7 +354,7 @@ class EventEngine(EventScheduler):
         if request.keeps_blocks:
             self.parked.add(request)
         else:
-            self._give_back(request)
+            self.give_back(request)
 
     def release(self, request: ServedRequest, now: int) -> None:
         """Whoever fetched the cache of ``request``, which is done here, has it: its blocks are free."""
@@ -332,20 +363,21 @@ class EventEngine(EventScheduler):
             if self.stuck:
                 self.decide = max(self.decide, now)
             self.parked.remove(request)
-            self._give_back(request)
+            self.give_back(request)
             self.blocked = ""
 
-    def _give_back(self, request: ServedRequest) -> None:
+    def give_back(self, request: ServedRequest) -> None:
+        """``request``, which is done, leaves its blocks."""
         computed, size = request.final_tokens - 1, self.block_tokens
         full, blocks = computed // size, -(-computed // size)
         if self.events is not None and self.caching:
-            report_left(self.events, request, full, self.pool.unit)
+            report_left(self.events, request, full, self.extents.unit)
         if not self.caching:
             self.pool.release(blocks, 0)
         elif request.extents is None:
             self.pool.release(blocks - full, full)
         else:
-            self.pool.leave(request.extents, blocks, full, back=False)
+            self.extents.leave(request.extents, blocks, full, back=False)
 
     def evacuate(self) -> list[ServedRequest]:
         """All that it serves, queues or was to get, in order, each as the last step left it, to start

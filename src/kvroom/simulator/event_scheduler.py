@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 
 from kvroom.engines.paged.scheduler_config import SchedulerConfig, never_fits
 from kvroom.kvcache.connector import KVConnector, report_stored
+from kvroom.kvcache.counted_pool import CountedPool
 from kvroom.kvcache.events import EventFanOut, KVEvents
 from kvroom.kvcache.extents import ExtentPool, Hits, RequestExtents
 from kvroom.kvcache.request import ServedRequest
@@ -23,6 +24,7 @@ from kvroom.simulator.decode_batch import DecodeBatch
 from kvroom.simulator.metrics import Outcome
 from kvroom.simulator.stream import Follow, RequestStream
 
+NOTHING: tuple[Hits, int, int] = ([], 0, 0)
 Chunks = list[tuple[ServedRequest, int]]
 """Requests whose prompts are computed in a step, each with how many tokens of it."""
 
@@ -36,8 +38,10 @@ class EventScheduler(RequestStream):
     __slots__ = (
         "_admissions",
         "_answers",
+        "_found",
         "_loads",
         "_most_tokens",
+        "aligned",
         "batch",
         "block_tokens",
         "blocked",
@@ -49,6 +53,7 @@ class EventScheduler(RequestStream):
         "connector",
         "end",
         "events",
+        "extents",
         "lag",
         "least_free",
         "leaving",
@@ -65,7 +70,7 @@ class EventScheduler(RequestStream):
     def __init__(
         self,
         config: SchedulerConfig,
-        pool: ExtentPool,
+        pool: ExtentPool | CountedPool,
         clock: StepClock,
         outcome: Outcome,
         *,
@@ -80,6 +85,7 @@ class EventScheduler(RequestStream):
         self.connector = connector
         self.events: KVEvents | None = None
         self.pool = pool
+        self.extents = pool if isinstance(pool, ExtentPool) else ExtentPool(0)
         self.clock = clock
         self.outcome = outcome
         self.block_tokens = block_tokens
@@ -104,6 +110,9 @@ class EventScheduler(RequestStream):
         )  # done, with the step at which they are gone
         self.blocked = ""  # why the head of the queue has to wait, until that changes
         self._answers: dict[int, ServedRequest] = {}  # by the names of blocks being generated
+        self.aligned = False
+        """Whether prompts' steps end where layers ask for it (``cut``)."""
+        self._found = NOTHING
         self._admissions = 0
         self._loads = 0
         if events is not None:
@@ -113,7 +122,7 @@ class EventScheduler(RequestStream):
         """Let one more hear what the pool holds."""
         both = events if self.events is None else EventFanOut(self.events, events)
         self.events = both
-        self.pool.events = both if both.wants_removed else None
+        self.extents.events = both if both.wants_removed else None
 
     @property
     def running_count(self) -> int:
@@ -161,9 +170,9 @@ class EventScheduler(RequestStream):
         """What a prompt computes in one step at most, 0 for no such limit."""
         return self.config.prefill_limit(len(self.running) + len(self.loading) + len(self.waiting))
 
-    def admit(self, chunks: Chunks, budget: int, limit: int) -> None:  # noqa: PLR0915 (calls would cost more)
+    def admit(self, chunks: Chunks, budget: int, limit: int) -> None:
         """Let those who wait start, as far as blocks, places and tokens go: more of ``chunks``."""
-        config, pool, size, waiting = self.config, self.pool, self.block_tokens, self.waiting
+        config, size, waiting = self.config, self.block_tokens, self.waiting
         connector = self.connector
         while waiting:
             if len(self.running) + len(self.loading) >= config.max_num_seqs:
@@ -174,16 +183,10 @@ class EventScheduler(RequestStream):
                 self.blocked = "" if chunks else "tokens"
                 return
             request = waiting[0]
-            extents = request.extents
-            hits: Hits = []
-            cached = unheld = 0
-            whole = (request.num_tokens - 1) // size
-            if extents is not None:
-                hits, cached, unheld = pool.lookup(extents, whole)
-                while self._answers and self._catch_up(extents, min(cached, whole)):
-                    hits, cached, unheld = pool.lookup(extents, whole)
-            start, late, remote = cached * size, False, None
+            found = start = self.find(request)
+            late, remote = False, None
             if connector is not None:
+                whole = (request.num_tokens - 1) // size
                 remote = connector.lookup(request, self.decide, start, whole * size)
                 if remote is not None:
                     start, late = remote.tokens, remote.ready_ps > self.decide
@@ -195,27 +198,25 @@ class EventScheduler(RequestStream):
                 again = chunks or (self.batch.size and connector is not None)
                 self.blocked = "" if again else "tokens"
                 return
-            room = pool.free - unheld - (self.watermark_blocks if self.running else 0)
-            more = -(-(start + tokens) // size) - cached
-            if more > room or (
-                config.scheduler_reserve_full_isl and -(-request.num_tokens // size) - cached > room
-            ):
-                self.blocked = "" if self._may_need_less(request, cached, chunks) else "room"
+            if self.aligned:
+                tokens = self.cut(request, start, tokens)
+                if not tokens:
+                    self.blocked = "" if chunks or self.may_need_less(request, chunks) else "tokens"
+                    return
+            if not self.has_room(request, found, start, tokens):
+                self.blocked = "" if self.may_need_less(request, chunks) else "room"
                 return
             waiting.popleft()
-            if hits:
-                assert extents is not None
-                pool.adopt(extents, hits)
+            more = self.adopt(request, start + tokens)
             if connector is not None:
-                connector.allocated(request, self.decide, cached * size, remote)
+                connector.allocated(request, self.decide, found, remote)
             if self.events is not None:
-                request.reported_pages = start // size // pool.unit
+                request.reported_pages = start // size // self.extents.unit
             request.num_computed_tokens = start
-            request.num_blocks = cached
             self.outcome.admitted(request, start)
             self.blocked = ""
             if remote is not None and late:
-                pool.take(more)
+                self.pool.take(more)
                 request.num_blocks += more
                 heappush(self.loading, (remote.ready_ps, self._loads, request))
                 self._loads += 1
@@ -227,13 +228,48 @@ class EventScheduler(RequestStream):
             chunks.append((request, tokens))
             budget -= tokens
 
-    def _may_need_less(self, request: ServedRequest, cached: int, chunks: Chunks) -> bool:
+    def find(self, request: ServedRequest) -> int:
+        """How many tokens of one that waits are cached; ``has_room`` and ``adopt`` go by what was found."""
+        extents = request.extents
+        if extents is None:
+            self._found = NOTHING
+            return 0
+        whole = (request.num_tokens - 1) // self.block_tokens
+        found = self.extents.lookup(extents, whole)
+        while self._answers and self._catch_up(extents, min(found[1], whole)):
+            found = self.extents.lookup(extents, whole)
+        self._found = found
+        return found[1] * self.block_tokens
+
+    def has_room(self, request: ServedRequest, found: int, start: int, tokens: int) -> bool:
+        """Whether blocks are free for ``tokens`` from ``start`` on, ``found`` tokens being cached."""
+        size, (_, cached, unheld) = self.block_tokens, self._found
+        room = self.pool.free - unheld - (self.watermark_blocks if self.running else 0)
+        if -(-(start + tokens) // size) - cached > room:
+            return False
+        whole = self.config.scheduler_reserve_full_isl
+        return not whole or -(-request.num_tokens // size) - cached <= room
+
+    def adopt(self, request: ServedRequest, end: int) -> int:
+        """Give ``request`` what was found of it; how many blocks it lacks up to ``end`` tokens."""
+        hits, cached, _ = self._found
+        if hits:
+            assert request.extents is not None
+            self.extents.adopt(request.extents, hits)
+        request.num_blocks = cached
+        return -(-end // self.block_tokens) - cached
+
+    def cut(self, request: ServedRequest, start: int, tokens: int) -> int:
+        """``tokens`` from ``start`` on, or fewer where layers ask for it."""
+        return tokens
+
+    def may_need_less(self, request: ServedRequest, chunks: Chunks) -> bool:
         """Whether the next step may find less to be needed though nothing is given back until then."""
         if self.connector is not None and not self.config.scheduler_reserve_full_isl:
             # What is brought takes more at once than a chunk, or less.
             return bool(self.batch.size or chunks)
         # Another may have generated more of what it begins with.
-        extents = request.extents
+        extents, cached = request.extents, self._found[1]
         return bool(self._answers and extents is not None and self._generating(extents, cached))
 
     def _start(self, request: ServedRequest) -> None:
@@ -255,6 +291,11 @@ class EventScheduler(RequestStream):
 
     # Blocks
 
+    def blocks_for(self, request: ServedRequest, tokens: int) -> int:
+        """How many blocks more the next ``tokens`` of a prompt take."""
+        end = request.num_computed_tokens + tokens
+        return -(-end // self.block_tokens) - request.num_blocks
+
     def grow(self, request: ServedRequest, tokens: int, blocks: int) -> None:
         """Give ``request`` more blocks for the next ``tokens`` of its prompt; the full ones are cached."""
         self.pool.take(blocks)
@@ -264,10 +305,10 @@ class EventScheduler(RequestStream):
             if self._answers:
                 self._register(request, full)
             else:
-                self.pool.register(request.extents, full)
+                self.extents.register(request.extents, full)
             if self.events is not None:
                 prompt = request.num_prompt_tokens // self.block_tokens
-                report_stored(self.events, request, min(full, prompt), self.pool.unit)
+                report_stored(self.events, request, min(full, prompt), self.extents.unit)
 
     # Answers known beforehand: others may begin with what is generated just now. Blocks of an answer are
     # entered in the pool only when somebody asks for them, as far as they are computed by then.
@@ -292,7 +333,7 @@ class EventScheduler(RequestStream):
         """Who is generating the block of ``wanted`` at ``place``."""
         if place >= asker.named:
             return None
-        return self._answers.get(asker.names[place // self.pool.unit])
+        return self._answers.get(asker.names[place // self.extents.unit])
 
     def _catch_up(
         self, asker: RequestExtents, place: int, ahead: int = 1, admission: int = -1
@@ -304,12 +345,18 @@ class EventScheduler(RequestStream):
         request = self._generating(asker, place)
         if request is None or request.extents is None:
             return False
-        before = request.extents.covered
         behind = -1 < admission < request.admission
         computed = self.step + ahead - request.base_step - self.lag - behind
         full = max(request.decode_start_tokens, computed) // self.block_tokens
-        self.pool.register(request.extents, full)
-        return request.extents.covered > before
+        return self.enter_answer(request, full)
+
+    def enter_answer(self, request: ServedRequest, full: int) -> bool:
+        """Let the first ``full`` blocks of one that decodes be found; whether there are more than before."""
+        extents = request.extents
+        assert extents is not None
+        before = extents.covered
+        self.extents.register(extents, full)
+        return extents.covered > before
 
     def _register(self, request: ServedRequest, full: int, ahead: int = 1) -> None:
         """Let the first ``full`` blocks of ``request`` be found; ``ahead`` as in ``_catch_up``."""
@@ -318,14 +365,14 @@ class EventScheduler(RequestStream):
         for place in range(extents.covered, full):
             # Who got there first is found first.
             self._catch_up(extents, place, ahead, request.admission)
-        self.pool.register(extents, full)
+        self.extents.register(extents, full)
 
     # Steps in which blocks or tokens give out
 
     def schedule_each(self) -> tuple[Chunks, bool]:
         """One step request by request: who gets no block preempts, and tokens may not last. Gives the
         prompts that are computed, and whether anybody decodes."""
-        step, size, pool = self.step, self.block_tokens, self.pool
+        step, aligned = self.step, self.aligned
         budget, limit = self.budget, self.prefill_limit()
         tokens_of: dict[ServedRequest, int] = {}
         order = list(self.running)
@@ -334,14 +381,12 @@ class EventScheduler(RequestStream):
         while place < len(order) and budget > 0:
             request = order[place]
             tokens = _wanted(request, budget, limit)
+            if aligned and not request.decoding and tokens:
+                tokens = self.cut(request, request.num_computed_tokens, tokens)
             if not tokens:
                 place += 1
                 continue
-            decoding = request.decoding
-            computed = step - request.base_step if decoding else request.num_computed_tokens
-            blocks = -(-computed // size) if decoding else request.num_blocks
-            more = -(-(computed + tokens) // size) - blocks
-            while more > pool.free:
+            while not (given := self.give(request, tokens)):
                 where = self.config.victim(order)
                 victim = order.pop(where)
                 if where < place:
@@ -350,11 +395,7 @@ class EventScheduler(RequestStream):
                 preempted |= self._preempt(victim, tokens_of.pop(victim, 0))
                 if victim is request:
                     break
-            if request.admission >= 0:
-                if decoding:
-                    pool.take(more)
-                else:
-                    self.grow(request, tokens, more)
+            if given:
                 tokens_of[request] = tokens
                 budget -= tokens
                 place += 1
@@ -362,13 +403,29 @@ class EventScheduler(RequestStream):
                 break
         for request in order[place:]:
             if request.decoding and request.last_step >= step:
-                self._starve(request)
+                self.starve(request)
         chunks = [(request, value) for request, value in tokens_of.items() if not request.decoding]
         if preempted:
             self.blocked = ""
         else:
             self.admit(chunks, budget, limit)
         return chunks, any(request.decoding for request in tokens_of)
+
+    def give(self, request: ServedRequest, tokens: int) -> bool:
+        """Give one that runs the blocks for its next ``tokens``; False where too few are free."""
+        size, pool = self.block_tokens, self.pool
+        if request.decoding:
+            if (self.step - request.base_step) % size:
+                return True
+            if not pool.free:
+                return False
+            pool.take(1)
+            return True
+        more = self.blocks_for(request, tokens)
+        if more > pool.free:
+            return False
+        self.grow(request, tokens, more)
+        return True
 
     def _preempt(self, request: ServedRequest, tokens: int) -> bool:
         """Take all its blocks from ``request``, which has ``tokens`` of this step already.
@@ -397,14 +454,7 @@ class EventScheduler(RequestStream):
             cached = (request.num_computed_tokens + tokens) // size
             blocks = request.num_blocks
         request.admission = -1
-        if self.events is not None:
-            report_stored(self.events, request, cached, self.pool.unit)
-        if request.extents is None and self.caching:
-            request.extents = RequestExtents()
-        if request.extents is None:
-            self.pool.release(blocks, 0)
-        else:
-            self.pool.leave(request.extents, blocks, cached, back=True)
+        self.take_back(request, blocks, cached)
         if not finishing:
             request.last_step = -1
             if decoding and self.lag:
@@ -418,7 +468,18 @@ class EventScheduler(RequestStream):
             self.waiting.appendleft(request)
         return True
 
-    def _starve(self, request: ServedRequest) -> None:
+    def take_back(self, request: ServedRequest, blocks: int, cached: int) -> None:
+        """One that is preempted loses its ``blocks``, of which the first ``cached`` are registered."""
+        if self.events is not None:
+            report_stored(self.events, request, cached, self.extents.unit)
+        if request.extents is None and self.caching:
+            request.extents = RequestExtents()
+        if request.extents is None:
+            self.pool.release(blocks, 0)
+        else:
+            self.extents.leave(request.extents, blocks, cached, back=True)
+
+    def starve(self, request: ServedRequest) -> None:
         """No token is left for ``request`` in this step: it has one to compute when there is."""
         self.stop_decoding(request, self.step)
         request.last_step = -1

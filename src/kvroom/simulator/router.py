@@ -59,7 +59,7 @@ class Router(RouterDesk):
 
     def watch(self, place: int, engine: ServingEngine) -> None:
         """See what ``engine``, which is new at ``place``, caches and how full it is."""
-        if self.rule.reads_cache and isinstance(engine, EventEngine):
+        if self.rule.reads_cache and isinstance(engine, EventEngine) and engine.tells_names:
             self.views[place].watch(engine)
         if self.rule.reads_gauges:
             self.engines[place] = engine

@@ -18,7 +18,7 @@ from kvroom.engines.paged.scheduler import Scheduler
 from kvroom.engines.scheduler import EngineScheduler, SchedulerOutput, TieredScheduler
 from kvroom.kvcache.connector import KVConnector
 from kvroom.kvcache.events import KVEvents
-from kvroom.kvcache.request import PLACE_BITS, PLACES, RequestHashes, ServedRequest
+from kvroom.kvcache.request import RequestHashes, ServedRequest
 from kvroom.latency.clock import StepClock
 from kvroom.simulator.decode_run import DecodeRun
 from kvroom.simulator.metrics import Outcome
@@ -72,17 +72,7 @@ class StepEngine(RequestStream):
             scheduler.connector, scheduler.events = connector, events
             scheduler.blocks_per_name = unit
             if events is not None and events.wants_removed:
-                scheduler.tell_evicted(self._report_evicted)
-
-    def _report_evicted(self, key: int) -> None:
-        """Tell of an evicted block, by its hash among ``RequestHashes``, where a page ends with it."""
-        scheduler = self.scheduler
-        assert isinstance(scheduler, TieredScheduler)
-        assert scheduler.events is not None
-        if key < 0:
-            scheduler.events.removed((), 1)
-        elif ((key & PLACES) + 1) % self.unit == 0:
-            scheduler.events.removed((key >> PLACE_BITS,), 0)
+                scheduler.tell_evicted()
 
     @property
     def wakes_ps(self) -> int:

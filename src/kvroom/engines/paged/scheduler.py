@@ -11,17 +11,17 @@ their blocks stay its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 
 from kvroom.engines.draft_tokens import Drafts
+from kvroom.engines.paged.alignment import aligned_tokens
 from kvroom.engines.paged.scheduler_config import SchedulerConfig, never_fits
 from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
 from kvroom.kvcache.connector import KVConnector, RemoteHit, report_left, report_stored
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.prefix_cache import PrefixCache
-from kvroom.kvcache.request import RequestStatus, ServedRequest
+from kvroom.kvcache.request import PLACE_BITS, PLACES, RequestStatus, ServedRequest
 
 
 class Scheduler:
@@ -49,9 +49,17 @@ class Scheduler:
         ] = []  # a heap: when its cache is there, order
         self._loads = 0
 
-    def tell_evicted(self, told: Callable[[int], None]) -> None:
-        """Call ``told`` with the hash of each block that is evicted."""
-        self.cache.pool.on_evicted = told
+    def tell_evicted(self) -> None:
+        """Tell ``events`` of what is evicted, too."""
+        self.cache.pool.on_evicted = self._report_evicted
+
+    def _report_evicted(self, key: int) -> None:
+        """Tell of an evicted block, by its hash among ``RequestHashes``, where a page ends with it."""
+        assert self.events is not None
+        if key < 0:
+            self.events.removed((), 1)
+        elif ((key & PLACES) + 1) % self.blocks_per_name == 0:
+            self.events.removed((key >> PLACE_BITS,), 0)
 
     @property
     def running_count(self) -> int:
@@ -145,7 +153,13 @@ class Scheduler:
             tokens = limit
         start = request.num_computed_tokens
         tokens = min(tokens, budget, self.config.max_model_len - start - 1)
-        return self._aligned(request, start, tokens) if self.cache.aligned else tokens
+        return self._cut(request, start, tokens)
+
+    def _cut(self, request: ServedRequest, start: int, tokens: int) -> int:
+        """``tokens`` from ``start`` on, or fewer where a recurrent state must be written on the way."""
+        if not self.cache.aligned:
+            return tokens
+        return aligned_tokens(self.cache, self.config, request, start, tokens)
 
     def _preempt(self, request: ServedRequest, output: SchedulerOutput) -> None:
         if self.events is not None:
@@ -189,8 +203,7 @@ class Scheduler:
             tokens = config.chunk_tokens(0 if late else request.num_tokens - start, limit, budget)
             if tokens < 0:
                 break
-            if cache.aligned:
-                tokens = self._aligned(request, start, tokens)
+            tokens = self._cut(request, start, tokens)
             if (tokens == 0 and not late) or not cache.allocate(
                 request,
                 start - hit.tokens + tokens,
@@ -238,38 +251,6 @@ class Scheduler:
             whole = request.num_prompt_tokens // self.cache.block_tokens
             blocks = min(request.cached_blocks[0], whole)
             report_stored(self.events, request, blocks, self.blocks_per_name)
-
-    def _aligned(self, request: ServedRequest, start: int, tokens: int) -> int:
-        """``tokens`` from ``start`` on, cut where a recurrent state must be written to be reused."""
-        cache = self.cache
-        prefill_end = request.prefill_end
-        if start >= prefill_end:
-            return tokens
-        size = min(group.block_tokens for group in cache.groups)
-        end = start + tokens
-        tail_tokens = cache.hash_tokens if cache.inside_blocks else cache.block_tokens
-        tail = (prefill_end - 1) // tail_tokens * tail_tokens
-        saved = end >= prefill_end and all(g.saves(start, tail, end) for g in cache.aligned)
-        if end < prefill_end:
-            largest = self.config.max_num_batched_tokens
-            threshold = self.config.long_prefill_token_threshold
-            if threshold > 0:
-                largest = min(largest, threshold)
-            whole = end // size * size
-            if whole > start or size <= largest:
-                end = whole
-        last = 0 if saved else (request.num_tokens - 1) // size * size
-        stops = [last]
-        if start % size and not saved:
-            stops.append((start // size + 1) * size)
-        if cache.inside_blocks and not saved:
-            tail = (request.num_prompt_tokens - 1) // cache.hash_tokens * cache.hash_tokens
-            if last < tail < request.num_prompt_tokens:
-                stops.append(tail)
-        if start < request.junction < end:
-            stops.append(start + (request.junction - start) // size * size)
-        end = min((stop for stop in stops if start < stop < end), default=end)
-        return max(end - start, 0)
 
     def _advanced(self, request: ServedRequest, tokens: int) -> ScheduledTokens:
         request.num_computed_tokens += tokens

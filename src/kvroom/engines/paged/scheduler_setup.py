@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.paged.scheduler import Scheduler
 from kvroom.engines.paged.scheduler_config import SchedulerConfig
 from kvroom.errors import KvroomError
+from kvroom.kvcache.block_pool import BlockPool
 from kvroom.kvcache.groups import (
     ChunkedLocalGroup,
     FullAttentionGroup,
@@ -48,23 +51,44 @@ class SchedulerSetup:
     config: SchedulerConfig
     drafts: Drafts | None = None
 
+    def counts(self, named: bool) -> bool:
+        """Whether what requests hold of each kind of group follows from their lengths alone while they
+        decode: blocks that grow are of one size, and either all are cached or those at prompts' ends.
+
+        ``named``: requests say what they share. Where every state of an answer is cached too, who may start
+        from one then hangs on the step in which it was written.
+        """
+        groups, context = self.groups, self.config.max_model_len
+        caching = self.enable_prefix_caching
+        sizes = {group.block_size for group in groups if caching or group.block_size < context}
+        alike = [key for key, _ in groupby(groups)]
+        ends = not caching or not self.prefix_cache_retention_interval
+        narrow = any(group.type == "sliding_window" and group.reach < 2 for group in groups)
+        if named and caching and self.prefix_cache_retention_interval is None:
+            ends = all(group.type != "mamba" for group in groups)
+        return len(sizes) <= 1 and len(alike) == len(set(alike)) and ends and not narrow
+
     def scheduler(self) -> Scheduler:
         """vLLM's rules with an empty pool."""
+        return Scheduler(self.config, self.cache(), self.drafts)
+
+    def cache(self, pool: BlockPool | None = None) -> PrefixCache:
+        """The layer groups over an empty pool, or over ``pool``."""
         config = self.config
         steps = config.steps_in_flight
         groups = [
             _kv_cache_group(index, group, self.enable_prefix_caching)
             for index, group in enumerate(self.groups)
         ]
-        cache = PrefixCache(
+        return PrefixCache(
             groups,
             self.num_gpu_blocks,
             caching=self.enable_prefix_caching,
             context_tokens=config.max_model_len,
             in_flight_tokens=steps * config.max_num_batched_tokens,
             interval=self.prefix_cache_retention_interval,
+            pool=pool,
         )
-        return Scheduler(config, cache, self.drafts)
 
 
 def _kv_cache_group(index: int, group: GroupSpec, caching: bool) -> KVCacheGroup:

@@ -76,11 +76,11 @@ class CachedNames:
 
     def watch(self, server: EventEngine) -> None:
         """See what ``server``, which is new, caches."""
-        self._pool = server.pool
+        self._pool = server.extents
         if self.stale:
             server.listen(self)
         else:
-            self.names = server.pool.names
+            self.names = server.extents.names
 
     def stored(self, names: Sequence[int], blocks: int, first: int = 0) -> None:
         """The replica has cached these."""

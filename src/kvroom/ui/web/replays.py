@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any
 
 from kvroom import api
-from kvroom.engines import serving_rules
+from kvroom.engines import served_by
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.prefix_cache import PrefixCache
@@ -257,7 +257,7 @@ def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, 
 
 def _sizes(workings: Workings, typical: Lengths) -> tuple[tuple[int, ...], float]:
     """The slider's sizes in blocks, and the rate in requests a second that fills the middle one."""
-    rules = serving_rules(workings.deployment, workings.answer)
+    rules = served_by(workings.deployment, workings.answer)
     if workings.timing is None:
         fix = "Choose a card of the catalogue."
         raise KvroomError("gpu", workings.deployment.device.name, "has no known times", fix)
