@@ -325,7 +325,8 @@ def _layers(config: Any) -> Any:
 
 def told_of(server: Any) -> dict[str, Any]:
     """Pools and limits of a built scheduler, in plain values."""
-    runner = server.tp_worker.model_runner
+    worker = server.tp_worker
+    runner = getattr(worker, "worker", worker).model_runner  # older: behind a thread of its own
     page, tokens = int(server.page_size), int(server.max_total_num_tokens)
     told: dict[str, Any] = {
         "num_blocks": tokens // page,
@@ -335,7 +336,7 @@ def told_of(server: Any) -> dict[str, Any]:
         "max_model_len": int(server.model_config.context_len),
         "max_num_seqs": int(server.max_running_requests),
         "max_num_batched_tokens": server.chunked_prefill_size,
-        "prefix_caching": not server.disable_radix_cache,
+        "prefix_caching": not server.server_args.disable_radix_cache,
         "groups": [],
     }
     window = getattr(runner, "swa_max_total_num_tokens", None)

@@ -63,6 +63,9 @@ class SglangPlayer:
     """One scheduler as it serves: what it was given, what is on its way."""
 
     def __init__(self, server: Any) -> None:
+        if "running_batch" not in inspect.signature(server.get_next_batch_to_run).parameters:
+            why = "a scheduler to be stepped from outside (it runs its own loop before 0.5.17)"
+            raise ImportError(why)
         self.server = server
         self.place = off_card()
         self.requests: dict[str, Any] = {}
