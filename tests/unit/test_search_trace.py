@@ -101,7 +101,8 @@ def test_agents_says_the_same_of_so_many_sessions(trace):
 
 def test_made_up_agents_are_the_same_everywhere():
     spec = (
-        "agents=3,prefix=shared:512,turns=3,agent=4,input=200,output=40,first=900,think=5s,tool=1s"
+        "agents=3,prefix=shared:512,turns=3,agent=4,input=200,result=100,output=40,first=900,think=5s,"
+        "tool=1s,compact=6K:0.3"
     )
     found = api.search(
         "llama-3.1-8b", slo=SLO, space=SPACE | {"gpus": ["L40S"]}, simulate=1, workload=parse_keys(spec),

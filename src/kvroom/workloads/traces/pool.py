@@ -30,8 +30,8 @@ def pool_of(
     it is said). KvroomError where there are none."""
     users = check_int("--sessions", users, low=1, high=10**6)
     told = ""
-    if isinstance(source, Trace) and source.has_sessions:
-        found = grouped(source.sessions())
+    if getattr(source, "has_sessions", False):
+        found = grouped(source.sessions())  # type: ignore[attr-defined]
     else:
         rows, branched = with_sessions(map(as_ids, _kept(in_order(source))))
         found = grouped(rows)
