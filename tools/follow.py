@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import gzip
 import importlib
 import importlib.util
 import json
@@ -27,8 +26,7 @@ from typing import Any
 
 from kvroom.engines.flag_names import flag_names
 from kvroom.engines.registry import engine_of
-from kvroom.engines.vllm import setup as vllm_setup
-from kvroom.engines.vllm import versions
+from kvroom.engines.releases import nearest_release
 from kvroom.errors import KvroomError
 from kvroom.observe.installed.engine import InstalledEngine, installed
 from kvroom.observe.installed.process import ProcessLimits
@@ -36,18 +34,70 @@ from kvroom.observe.installed.serving import play_script
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.script import Script
-from kvroom.units import GIB
+
+sys.path.insert(0, str(Path(__file__).parent))
+from follow_cases import FollowCase, of_folder, of_tests, scripts
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLLOWED = ROOT / "tests" / "golden" / "followed"
+CARD = "H100-SXM"
+"""What a case that names no card is asked on."""
+LOADS = 8
+"""Random loads that are played where there are no recorded runs."""
 MOST_EXPLAINED = 12
 """Moved cases for which rules are tried in turn."""
 NO_REASON = re.compile(r"Assertion failed, \[|^AssertionError$")
 """A refusal that says nothing of what it refuses."""
-MOST_CARDS = 8
-"""Ranks on one machine, as an engine checks them."""
 ANSWER_S = 900.0
 """One answer may take so long on a busy machine; an engine's first import is in it."""
+
+
+@dataclass(frozen=True)
+class RuleTable:
+    """Where an engine's rules lie: the module of ``CHANGES``, the one that looks ``rules_of`` up, and what to
+    look at where a figure differs, in the order of ``figures``."""
+
+    versions: str
+    reader: str
+    places: tuple[str, ...]
+    scheduler: str
+
+    @property
+    def module(self) -> Any:
+        """The module of its releases."""
+        return importlib.import_module(self.versions)
+
+
+TABLES = {
+    "vllm": RuleTable(
+        "kvroom.engines.vllm.versions",
+        "kvroom.engines.vllm.setup",
+        (
+            "start_rules.py or capacity.py (one starts, the other does not)",
+            "groups.py and pages.py (what a block takes)",
+            "pages.py (tokens of a block)",
+            "capacity.py (the printed size)",
+            "capacity.py (what one request needs)",
+            "defaults.py (requests in a step)",
+        ),
+        "engines/paged/ and kvcache/",
+    ),
+    "sglang": RuleTable(
+        "kvroom.engines.sglang.versions",
+        "kvroom.engines.sglang.answer",
+        (
+            "start_rules.py or pools.py (one starts, the other does not)",
+            "share.py (the static share), entries.py (bytes of a token) or pools.py",
+            "kernels.py (tokens of a page)",
+            "share.py, entries.py or pools.py",
+            "pools.py (what one request needs)",
+            "pools.py (requests at once)",
+            "pools.py (the window's pool)",
+            "state.py (slots of state)",
+        ),
+        "engines/sglang/scheduler.py and kvcache/radix.py",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -71,9 +121,9 @@ PACKAGES = {
     ),
     "sglang": EnginePackage(
         builds=("sglang",),
+        requirements="requirements-sglang.lock",
         arguments=("sglang/srt/{server_args.py,arg_groups/fields/*.py}", r"(?!PortArgs)\w+"),
         in_python=frozenset({"stat_loggers"}),
-        why_not="its scheduler and pools are made beside a running model only",
     ),
     "tensorrt-llm": EnginePackage(
         builds=("tensorrt_llm",),
@@ -84,14 +134,6 @@ PACKAGES = {
 }
 
 
-@dataclass(frozen=True)
-class FollowCase:
-    """One recorded question: a Scenario without its release."""
-
-    name: str
-    scenario: Mapping[str, Any]
-
-
 @dataclass
 class Moved:
     """A case whose answer is another than by kvroom's rules, and the rules that would account for it."""
@@ -100,72 +142,6 @@ class Moved:
     note: str
     rules: list[tuple[str, Any]] = field(default_factory=list)
     place: str = ""
-
-
-# The recorded cases
-
-
-def of_tests() -> Iterator[FollowCase]:
-    """The models, flags and layouts of the tests, each once, and the start rules' own."""
-    path = ROOT / "tests" / "unit" / "test_vllm_capacity.py"
-    spec = importlib.util.spec_from_file_location("recorded_capacity", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    seen: set[str] = set()
-    for _, model, args, layout, _ in module.RECORDED:
-        name = f"{model} {json.dumps(args | layout)}"
-        if name in seen or layout.get("tp", 1) * layout.get("pp", 1) > MOST_CARDS:
-            continue
-        seen.add(name)
-        given = {"kv_cache_memory_bytes": 40 * GIB, **args}
-        question = {"model": {"config": module.MODELS[model]}, "context_tokens": 32768}
-        yield FollowCase(name, {**question, **layout, "engine_args": given})
-    for row in json.loads((ROOT / "tests" / "golden" / "start_cases.json").read_text()):
-        yield FollowCase(row["name"], row["scenario"])
-
-
-def of_folder(folder: Path) -> Iterator[FollowCase]:
-    """Cases of a data folder: ``*capacity*.json[.gz]`` with their configs in ``*capacity-configs``."""
-    configs = {path.stem: path for path in folder.glob("*capacity-configs/*.json")}
-    seen: set[str] = set()
-    for path in sorted(folder.glob("vllm_capacity*.json*")):
-        data = path.read_bytes()
-        rows = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
-        for row in rows["cases"]:
-            wanted = (
-                "model",
-                "tp",
-                "pp",
-                "kv_cache_dtype",
-                "max_model_len",
-                "args",
-                "available_bytes",
-            )
-            name = json.dumps([row[key] for key in wanted])
-            if name in seen or row["tp"] * row["pp"] > MOST_CARDS or row["model"] not in configs:
-                continue
-            seen.add(name)
-            question = {
-                "model": {"config": json.loads(configs[row["model"]].read_text())},
-                "context_tokens": row["max_model_len"],
-                "engine_args": {"kv_cache_memory_bytes": row["available_bytes"], **row["args"]},
-            }
-            question |= {key: row[key] for key in ("tp", "pp") if row[key] > 1}
-            if row["kv_cache_dtype"] != "auto":
-                question["kv_dtype"] = row["kv_cache_dtype"]
-            yield FollowCase(name, question)
-
-
-def scripts(folder: Path | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Recorded runs of the scheduler: name and script."""
-    if folder is None:
-        for run in json.loads((ROOT / "tests" / "golden" / "vllm_scheduler.json").read_text()):
-            yield run["name"], run
-        return
-    for path in sorted(folder.glob("scheduler-replays/*.json.gz")):
-        yield path.name, json.loads(gzip.decompress(path.read_bytes()))
 
 
 # The release
@@ -230,17 +206,24 @@ def known_flags(engine: str) -> set[str]:
 # What moved
 
 
+def release_of(engine: str, version: str) -> Any:
+    """The modelled release nearest to a version."""
+    table = TABLES[engine].module
+    return nearest_release(engine, version, table.OLDEST, table.NEWEST)[0]
+
+
 def question(case: FollowCase, engine: str, version: str) -> Workings:
     """kvroom's own answer to a case in a release."""
     return work(
         Scenario.from_dict(
-            {**case.scenario, "gpu": "H100-SXM", "engine": engine, "engine_version": version}
+            {"gpu": CARD, **case.scenario, "engine": engine, "engine_version": version}
         )
     )
 
 
 def figures(made: Workings) -> tuple[Any, ...]:
-    """What is compared: whether it starts, blocks, their tokens, the printed size, concurrency."""
+    """What is compared: whether it starts, blocks, their tokens, the printed size, concurrency, requests in
+    a step, and other pools."""
     if not made.answer.starts or made.answer.capacity is None:
         return (False,)
     capacity = made.answer.capacity
@@ -252,14 +235,20 @@ def figures(made: Workings) -> tuple[Any, ...]:
         capacity.kv_tokens,
         None if room is None else round(room, 6),
         capacity.max_running_requests,
+        *_pools(capacity.window_tokens, capacity.state_slots),
     )
 
 
-def alternatives(rules: versions.VllmRules) -> Iterator[tuple[str, Any]]:
+def _pools(*pools: int | None) -> tuple[int | None, ...]:
+    """What is in the pools beside the first, where there are any."""
+    return pools if any(pools) else ()
+
+
+def alternatives(rules: Any, changes: Any) -> Iterator[tuple[str, Any]]:
     """Every rule at every other value that it ever had, and yes-or-no rules the other way."""
     for one in fields(rules):
         now = getattr(rules, one.name)
-        values = [change[one.name] for _, change in versions.CHANGES if one.name in change]
+        values = [change[one.name] for _, change in changes if one.name in change]
         if isinstance(now, bool):
             values.append(not now)
         values.append(one.default)
@@ -272,14 +261,15 @@ def explained(
     case: FollowCase, engine: str, version: str, wanted: tuple[Any, ...]
 ) -> list[tuple[str, Any]]:
     """Rules whose other value gives what the engine says."""
-    before = vllm_setup.rules_of
-    release, _ = versions.parse_release(version)
-    rules = before(release)
+    table = TABLES[engine]
+    reader: Any = importlib.import_module(table.reader)
+    before = reader.rules_of
+    rules = before(release_of(engine, version))
     found = []
     try:
-        for name, value in alternatives(rules):
+        for name, value in alternatives(rules, table.module.CHANGES):
             other = replace(rules, **{name: value})
-            vllm_setup.rules_of = lambda _, other=other: other  # type: ignore[assignment,misc]
+            reader.rules_of = lambda _, other=other: other
             try:
                 same = figures(question(case, engine, version)) == wanted
             except KvroomError:
@@ -287,19 +277,8 @@ def explained(
             if same:
                 found.append((name, value))
     finally:
-        vllm_setup.rules_of = before
+        reader.rules_of = before
     return found
-
-
-PLACES = (
-    "start_rules.py or capacity.py (one starts, the other does not)",
-    "groups.py and pages.py (what a block takes)",
-    "pages.py (tokens of a block)",
-    "capacity.py (the printed size)",
-    "capacity.py (what one request needs)",
-    "defaults.py (requests in a step)",
-)
-"""Where the rule of each figure lies, in the order of ``figures``."""
 
 
 def asked(
@@ -329,7 +308,7 @@ def asked(
         at = next(
             (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), 0
         )
-        found = Moved(case, told.note, place=PLACES[at])
+        found = Moved(case, told.note, place=TABLES[name].places[at])
         if len(moved) < MOST_EXPLAINED and theirs[0]:
             found.rules = explained(case, name, version, theirs)
         moved.append(found)
@@ -340,7 +319,8 @@ def asked(
 
 def by_rules(script: Mapping[str, Any], version: str) -> Script:
     """A script under the rules that its keys do not say, as the release has them."""
-    read, rules = Script.from_dict(script), versions.rules_of(versions.parse_release(version)[0])
+    read = Script.from_dict(script)
+    rules = TABLES["vllm"].module.rules_of(release_of("vllm", version))
     groups = tuple(
         replace(group, rewritten=group.type == "mamba" and not rules.state_named_once)
         for group in read.engine.groups
@@ -351,6 +331,8 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
 
 def played(engine: InstalledEngine, folder: Path | None, version: str) -> tuple[int, list[str]]:
     """How many scripts were played, and those that the engine's scheduler served otherwise."""
+    if engine.engine.name == "sglang":
+        return loads(engine, version)
     count, other = 0, []
     for name, script in scripts(folder):
         only = {"engine": script["engine"], "requests": script["requests"]}
@@ -363,7 +345,32 @@ def played(engine: InstalledEngine, folder: Path | None, version: str) -> tuple[
         count += 1
         if any(ours[key] != theirs[key] for key in ("total_steps", "totals", "requests")):
             other.append(name)
-            print(f"moved    script {name}: points to engines/paged/ and kvcache/", flush=True)
+            where = TABLES["vllm"].scheduler
+            print(f"moved    script {name}: points to {where}", flush=True)
+    return count, other
+
+
+def loads(engine: InstalledEngine, version: str) -> tuple[int, list[str]]:
+    """The same of random loads, which an engine's own classes serve without blocks given outright."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    drawn = importlib.import_module("engine.sglang_loads").drawn
+    compared = importlib.import_module("engine.compared").compared
+    count, other = 0, []
+    for seed in range(LOADS):
+        load = drawn(seed, version)
+        try:
+            made = compared(engine, load)
+        except KvroomError as error:
+            print(f"unplayed {load.name}: {error.message[:300]}", flush=True)
+            break
+        count += 1
+        if made.first or made.refused:
+            other.append(load.name)
+            where = TABLES["sglang"].scheduler
+            print(
+                f"moved    load {load.name}: {made.first or made.refused}\n         points to {where}",
+                flush=True,
+            )
     return count, other
 
 
@@ -393,6 +400,7 @@ def write(
     data = FOLLOWED / f"{engine}_{version}.json"
     kept = [each for each in rows if "figures" in each]
     data.write_text(json.dumps({"engine": engine, "version": version, "cases": kept}) + "\n")
+    versions = TABLES[engine].module
     table = Path(versions.__file__)
     text = table.read_text()
     release = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
@@ -443,12 +451,24 @@ def follow(given: argparse.Namespace, cases: list[FollowCase]) -> int:
         print(f"its capacity cannot be asked: {package.why_not}; its flags were compared")
         return 1 if came else 0
     limits = ProcessLimits(answer_s=ANSWER_S)
-    first = question(cases[0], engine.name, given.version)
-    with installed(python, first, limits) as process:
-        if process.version.partition("+")[0] != given.version:
-            print(f"the environment has {process.version}, which is what answers")
-        rows, moved = asked(process, cases, given.version)
-        count, other = played(process, given.cases, given.version)
+    by_card: dict[str, list[FollowCase]] = {CARD: []}
+    for case in cases:
+        by_card.setdefault(str(case.scenario.get("gpu", CARD)), []).append(case)
+    rows: list[dict[str, Any]] = []
+    moved: list[Moved] = []
+    count, other = 0, []
+    for card, its in by_card.items():
+        if not its:
+            continue
+        first = question(its[0], engine.name, given.version)
+        with installed(python, first, limits) as process:
+            if process.version.partition("+")[0] != given.version and not rows:
+                print(f"the environment has {process.version}, which is what answers")
+            made = asked(process, its, given.version)
+            rows += made[0]
+            moved += made[1]
+            if card == CARD:
+                count, other = played(process, given.cases, given.version)
     out = given.out or base / f"{engine.name}-{given.version}.report"
     out.mkdir(parents=True, exist_ok=True)
     row = stub(given.version, moved, came)
@@ -476,7 +496,8 @@ def main(arguments: list[str]) -> int:
     given = options(arguments)
     engine, package = engine_of(given.engine), PACKAGES[given.engine]
     print(f"{engine.label} {given.version}; the newest release with rules here is {engine.newest}")
-    cases = list(of_folder(given.cases) if given.cases else of_tests())[: given.most]
+    found = of_folder(engine.name, given.cases) if given.cases else of_tests(engine.name)
+    cases = list(found)[: given.most]
     if given.dry_run:
         for case in cases:
             print(case.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 
@@ -81,6 +80,8 @@ def _utf8(text: str) -> str:
 def nearest(word: str, known: Iterable[str], n: int = 3) -> list[str]:
     """Up to ``n`` of the ``known`` names that look like ``word``, best first, ignoring case."""
     by_lower = {k.lower(): k for k in known}
+    from difflib import get_close_matches  # where a word is refused, and nowhere else
+
     found = get_close_matches(word.lower()[:80], list(by_lower), n=n, cutoff=0.5)
     return [by_lower[f] for f in found]
 

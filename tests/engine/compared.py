@@ -60,11 +60,9 @@ def compared(engine: InstalledEngine, load: Load) -> Comparison:
     if not made.answer.starts or "error" in asked.told:
         both = not made.answer.starts and "error" in asked.told
         return Comparison(load, refused=("both: " if both else "") + asked.note)
-    rules = engines.serving_rules(made.deployment, made.answer)
+    rules = engines.served_by(made.deployment, made.answer)
     own, theirs = Trail(), Trail()
-    scheduler = rules.setup.scheduler()
-    hash_tokens = scheduler.cache.hash_tokens
-    ours = play(scheduler, load.served(hash_tokens), on_scheduled=own)
+    ours = play(rules.scheduler(), load.served(rules.name_tokens), on_scheduled=own)
     begun = engine.ask("begin")
     if "error" in begun:
         raise KvroomError("engine", load.name, begun["message"], "Look at the load.")

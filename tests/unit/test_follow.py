@@ -74,7 +74,7 @@ def test_a_case_that_moved_is_told_with_where_its_rule_lies(
 
 
 def test_the_rule_is_found_whose_other_value_accounts_for_it(tool: ModuleType) -> None:
-    hunyuan = next(case for case in tool.of_tests() if case.name == "cross-layer attention")
+    hunyuan = next(case for case in tool.of_tests("vllm") if case.name == "cross-layer attention")
     before = tool.figures(tool.question(hunyuan, "vllm", "0.28.0"))
     found = tool.explained(hunyuan, "vllm", "0.29.0", before)
     assert ("shares_hunyuan", True) in found

@@ -170,7 +170,7 @@ def test_an_exit_at_its_import_is_told(toy: str, monkeypatch: pytest.MonkeyPatch
 def test_its_process_is_gone_afterwards(toy: str) -> None:
     script = engine_of("vllm").asked
     assert script is not None
-    with InstalledProcess(toy, script.path) as process:
+    with InstalledProcess(toy, script) as process:
         assert process.ask("about")["version"] == "9.1.0"
         pid, folder = process.pid, process.folder
         os.kill(pid, 0)

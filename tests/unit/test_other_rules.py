@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kvroom.engines.llama_cpp.scheduler import SlotScheduler, SlotSettings
 from kvroom.engines.sglang.scheduler import SglangScheduler, SglangSettings
-from kvroom.kvcache.radix import RadixCache
+from kvroom.kvcache.radix import RadixTree, TokenText
 from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes
 from kvroom.simulator.replay import play
@@ -23,7 +23,6 @@ def request(index, prompt, output, arrival=0):
 def sglang(tokens=400, **keys):
     given = {
         "page": 1,
-        "stretch": 4,
         "max_running_requests": 8,
         "context_tokens": 300,
         "chunked_prefill_size": 64,
@@ -70,8 +69,9 @@ def test_sglang_finds_what_is_in_the_tree():
 
 
 def test_sglang_retracts_who_has_generated_least():
-    rules = sglang(tokens=104, chunked_prefill_size=200)
-    rules.ratio = 0.0  # as after a long quiet time: nothing is held back for answers
+    rules = sglang(
+        tokens=104, chunked_prefill_size=200, first_ratio=0.0
+    )  # no room is kept for answers
     sequences = [request(0, [(0, 40)], 60), request(1, [(100, 20)], 30, arrival=3)]
     played, _ = passes(rules, sequences)
     assert played.requests[1].preemptions > 0
@@ -86,20 +86,53 @@ def test_sglang_admits_by_what_answers_may_need():
     assert seen[0] == [(0, 40)]  # 40 + 60 more would not leave 0.7 × 60 for the first
 
 
+def text(*runs):
+    return TokenText(runs)
+
+
 def test_the_least_recently_used_leaf_goes_first():
-    tree = RadixCache()
-    tree.insert([1, 2, 3])
-    tree.insert([1, 2, 4])
-    tree.match([1, 2, 3])
-    assert tree.evict(1) == 1
-    assert [n.key for n in tree.match([1, 2, 4])] == [1, 2]
-    assert [n.key for n in tree.match([1, 2, 3])] == [1, 2, 3]
-    nodes = tree.match([1, 2])
-    tree.lock(nodes)
-    assert tree.evict(9) == 1  # 3; what is locked stays
-    tree.unlock(nodes)
+    tree = RadixTree()
+    one, other = text((1, 3)), text((1, 2), (9, 5))
+    assert tree.insert(one, 3)[1] == 0
+    assert tree.insert(other, 7)[1] == 2  # what both have is there once
+    assert tree.size == 8
+    tree.match(one, 3)
+    assert tree.evict(1) == 5  # a leaf goes whole
+    assert tree.match(other, 7)[1] == 2
+    assert tree.match(one, 3)[1] == 3
+    node, _ = tree.match(one, 2)
+    tree.lock(node)
+    assert tree.evict(9) == 1  # what is locked stays
+    tree.unlock(node)
     assert tree.evict(9) == 2
     assert (tree.size, tree.evictable) == (0, 0)
+
+
+def test_matches_end_with_whole_pages():
+    tree = RadixTree(page=4)
+    tree.insert(text((0, 11)), 11)
+    assert tree.size == 8
+    assert tree.match(text((0, 7), (90, 5)), 12)[1] == 4
+    assert tree.match(text((0, 20)), 20)[1] == 8
+
+
+runs = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=5)
+
+
+@given(st.lists(st.tuples(runs, st.booleans()), min_size=1, max_size=12))
+def test_a_tree_of_runs_holds_what_a_set_of_prefixes_would(texts):
+    tree, known = RadixTree(), set()
+    for drawn, inserts in texts:
+        made = text(*drawn)
+        ids = [first + n for first, count in drawn for n in range(count)]
+        prefixes = [tuple(ids[: n + 1]) for n in range(len(ids))]
+        longest = sum(prefix in known for prefix in prefixes)
+        assert tree.match(made, len(ids))[1] == longest
+        if inserts:
+            assert tree.insert(made, len(ids))[1] == longest
+            known.update(prefixes)
+        assert tree.size == tree.evictable == len(known)
+    assert tree.evict(10**9) == len(known)
 
 
 def test_a_slot_is_chosen_for_what_it_holds():
@@ -154,7 +187,7 @@ def test_nobody_is_lost_by_sglang(seed):
     sequences = workload(dice)
     played = play(rules, sequences, max_steps=20_000)
     assert played.totals.completed + played.totals.dropped == len(sequences)
-    assert rules.free + rules.cache.size * 4 == rules.settings.tokens
+    assert rules.free + rules.cache.size == rules.settings.tokens
     assert rules.cache.evictable == rules.cache.size
     assert rules.blocks_in_use == 0
 

@@ -334,3 +334,23 @@ def test_a_draft_beside_recurrent_state_widens_its_pages() -> None:
     drafted = held("0.22.1", 20 * GIB, model="qwen3.5-27b", gpu="H100-SXM", speculation="mtp:2")
     assert plain[0] == 20 * GIB // (16 * 784 * 4096)
     assert drafted[0] == 20 * GIB // (17 * 800 * 4096)
+
+
+@pytest.mark.parametrize(
+    ("version", "block"),
+    [
+        ("0.21.0", 31 * (37_440 + 8_640 + 1_728)),  # all sizes side by side, 31 times
+        ("0.25.1", 31 * 37_440 + 30 * 8_640 + 31 * 1_728),  # each as often as a group has it
+        ("0.27.0", 30 * 37_440 + 30 * 8_640 + 31 * 1_728),  # the largest group as it is
+        ("0.33.0", 30 * 37_440 + 30 * 8_640 + 31 * 1_728),
+    ],
+)
+def test_deepseek_v4s_block_by_release(version: str, block: int) -> None:
+    """DeepSeek-V4-Pro has 30 layers that compress 4 to 1 with an indexer and 31 that compress 128;
+    windows in all 61, cut in groups of 31 and 30. Sources: ``kv_cache_utils.py`` of the releases."""
+    blocks, _ = held(version, 100 * block, model="deepseek-v4-pro", gpu="GB300", gpu_count=4, tp=4)
+    assert blocks == 100
+    blocks, _ = held(
+        version, 100 * block - 1, model="deepseek-v4-pro", gpu="GB300", gpu_count=4, tp=4
+    )
+    assert blocks == 99

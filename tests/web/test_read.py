@@ -269,6 +269,51 @@ def test_present_shows_one_figure_at_a_time(visit: Any) -> None:
     assert v.page.evaluate("document.documentElement.dataset.view") == "read"
 
 
+def test_the_replay_is_a_slide_that_plays(visit: Any) -> None:
+    v = visit("#view=present&slide=12", viewport={"width": 1280, "height": 720})
+    v.page.wait_for_selector(".slide:visible kv-replay .pool svg")
+    time = "() => document.querySelector('.slide:not([hidden]) kv-replay').time"
+    v.page.wait_for_function(f"({time})() > 0")
+    v.page.keyboard.press("ArrowLeft")
+    v.settle()
+    left = v.page.evaluate("() => document.querySelector('.slide kv-replay').time")
+    v.page.wait_for_timeout(200)
+    assert v.page.evaluate("() => document.querySelector('.slide kv-replay').time") == left
+
+
+def test_who_wants_no_motion_sees_the_worst_moment_of_the_replay(visit: Any) -> None:
+    v = visit("#view=present&slide=12", reduced_motion="reduce")
+    v.page.wait_for_selector(".slide:visible kv-replay .pool svg")
+    time = "() => document.querySelector('.slide:not([hidden]) kv-replay').time"
+    stands = v.page.evaluate(time)
+    v.page.wait_for_timeout(200)
+    assert v.page.evaluate(time) == stands > 0
+
+
+def test_the_word_that_is_marked_says_what_the_figure_shows(visit: Any) -> None:
+    v = visit(READ)
+    pressed = """() => [...document.querySelectorAll('#talk .beat[data-scene="128k"] button.set')]
+        .filter((b) => b.getAttribute('aria-pressed') === 'true').map((b) => b.textContent)"""
+    come(v, "full")
+    assert set(v.page.evaluate(pressed)) == {"32K"}
+    come(v, "128k")
+    assert set(v.page.evaluate(pressed)) == {"128K"}
+    widths = pressed.replace("128k", "fp8")
+    assert "BF16" in v.page.evaluate(widths)
+    come(v, "fp8")
+    assert set(v.page.evaluate(widths)) == {"FP8", "32K"}
+
+
+def test_pinned_figures_have_their_menu_on_a_phone(visit: Any) -> None:
+    v = visit(READ, viewport={"width": 360, "height": 800})
+    v.page.click("#stage .menu summary")
+    assert v.page.locator("#stage .menu button").last.is_visible()
+    v.page.click("#stage .menu >> text=Show as a table")
+    assert v.page.locator("#stage .table").is_visible()
+    box = v.page.locator("#stage").bounding_box()
+    assert box["height"] < 0.8 * 800
+
+
 STOPS = """() => {
     const radios = new Set();
     const all = 'a[href], button, input, select, summary, textarea, [tabindex]';

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.registry import engine_of
-from kvroom.engines.serving_rules import ServingRules
 from kvroom.sharding.deployment import Deployment
+
+if TYPE_CHECKING:
+    from kvroom.engines.serving_rules import ServingRules
 
 
 def answer(deployment: Deployment) -> EngineAnswer:
@@ -13,6 +17,6 @@ def answer(deployment: Deployment) -> EngineAnswer:
     return engine_of(deployment.engine).answer(deployment)
 
 
-def serving_rules(deployment: Deployment, answer: EngineAnswer) -> ServingRules:
+def served_by(deployment: Deployment, answer: EngineAnswer) -> ServingRules:
     """What serves one data-parallel replica; KvroomError where it would not start."""
     return engine_of(deployment.engine).serving_rules(deployment, answer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
@@ -18,7 +18,6 @@ from kvroom.engines.drafting import DraftFlags
 from kvroom.engines.limits import LimitFlags
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.metric_names import MetricNames
-from kvroom.engines.serving_rules import ServingRules, paged_rules
 from kvroom.engines.start_rules import (
     StartRefusal,
     StartRule,
@@ -35,6 +34,9 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.host import HostPart
 from kvroom.sharding.layout import Rank
+
+if TYPE_CHECKING:
+    from kvroom.engines.serving_rules import ServingRules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +225,8 @@ class Engine:
 
     def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
         """The scheduler that serves the deployment, with the blocks and limits of ``capacity``."""
+        from kvroom.engines.serving_rules import paged_rules  # where requests come
+
         rules = paged_rules(deployment, capacity)
         if self.ceiling:
             return rules

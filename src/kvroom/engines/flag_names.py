@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from configparser import ConfigParser
 from dataclasses import field
-from importlib.resources import files
+from importlib import import_module
+from pathlib import Path
 
 from kvroom.records import dataclass
 
@@ -65,19 +65,30 @@ class FlagNames:
         )
 
 
+def _sections(text: str) -> dict[str, dict[str, str]]:
+    """The names below each ``[section]`` with what stands behind ``=``; ``#`` begins a comment."""
+    found: dict[str, dict[str, str]] = {}
+    names: dict[str, str] = {}
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            names = found.setdefault(line[1:-1], {})
+        elif line and line[0] not in "#;":
+            name, _, value = line.partition("=")
+            names[name.strip()] = value.strip()
+    return found
+
+
 def flag_names(package: str, file: str = "flags.ini") -> FlagNames:
     """Those of the engine in ``package``."""
-    parser = ConfigParser(allow_no_value=True, delimiters=("=",), interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
-    parser.read_string(files(package).joinpath(file).read_text(encoding="utf-8"))
+    sections = _sections((Path(import_module(package).__path__[0]) / file).read_text("utf-8"))
 
     def section(name: str) -> frozenset[str]:
-        return frozenset(parser[name]) if name in parser else frozenset()
+        return frozenset(sections.get(name, ()))
 
     return FlagNames(
         elsewhere=section("elsewhere"),
         passed_over=section("passed over"),
-        aliases=dict(parser["aliases"]) if "aliases" in parser else {},
+        aliases=sections.get("aliases", {}),
         switches=section("switches"),
         valued=section("valued"),
         lists=section("lists"),

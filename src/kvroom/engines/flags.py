@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
@@ -75,6 +74,12 @@ def value_of(text: str) -> Any:
     return value
 
 
+def _alike(name: str, names: frozenset[str]) -> list[str]:
+    from difflib import get_close_matches  # where a flag is not known, and nowhere else
+
+    return get_close_matches(name[:80], names, n=1, cutoff=ALIKE)
+
+
 def check_known(engine: str, args: Mapping[str, Any], known: Iterable[str]) -> None:
     """Refuse a flag of ``args`` that is a mistyped one of ``known``, or another engine's, naming the
     nearest; one that is like none may be a newer release's (``unknown``)."""
@@ -83,7 +88,7 @@ def check_known(engine: str, args: Mapping[str, Any], known: Iterable[str]) -> N
         name = plain_name(key)
         if name in names:
             continue
-        if name in ELSEWHERE or get_close_matches(name[:80], names, n=1, cutoff=ALIKE):
+        if name in ELSEWHERE or _alike(name, names):
             raise KvroomError(
                 f"engine_args.{key}",
                 value,

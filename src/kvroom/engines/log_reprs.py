@@ -7,6 +7,7 @@ plain literal stay text. A line that was cut gives what stood before the cut.
 from __future__ import annotations
 
 import ast
+import warnings
 from typing import Any
 
 _PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">"}
@@ -43,7 +44,9 @@ def literal(text: str) -> Any:
     if len(text) > 20_000:
         return text
     try:
-        value = ast.literal_eval(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # "1for": what is no literal stays text
+            value = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return text
     return value

@@ -11,7 +11,6 @@ else is a KvroomError.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -161,7 +160,11 @@ def _read_table(path: Path, name: str) -> Any:
     except UnicodeDecodeError:
         raise KvroomError("gpu", name, "is not a text file", fix) from None
     try:
-        return tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+        if suffix == ".toml":
+            import tomllib  # where a file is one
+
+            return tomllib.loads(text)
+        return json.loads(text)
     except RecursionError:
         raise KvroomError("gpu", name, "is nested too deeply", fix) from None
     except ValueError as error:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.holding import Holding
-from kvroom.kvcache.tokens import BlockHashes
+from kvroom.kvcache.tokens import BlockHashes, Run
 from kvroom.workloads.requests import SessionProgress
 from kvroom.workloads.sessions import LinkedRow
 
@@ -262,6 +262,19 @@ class RequestHashes(BlockHashes):
         super().__init__((), 1)
         self._request = request
         self.unit = unit
+
+    def runs(self, block_tokens: int) -> tuple[Run, ...]:
+        """Ids that are equal where names are, for tokens in blocks of ``block_tokens``."""
+        request, span = self._request, self.unit * block_tokens
+        runs: list[Run] = []
+        shared = 0
+        if request.extents is not None:
+            shared = request.extents.named * block_tokens
+            for low in range(0, shared, span):
+                name = request.extents.names[low // span]
+                runs.append((name << PLACE_BITS | low, min(span, shared - low)))
+        left = max(0, request.final_tokens - shared)
+        return (*runs, (-(request.index + 1 << PLACE_BITS) + shared, left))
 
     def first(self, count: int) -> list[int]:
         """The first ``count`` of them at least."""

@@ -31,11 +31,16 @@ class BlockHashes:
     They are made when first asked for: a request that is never served costs nothing.
     """
 
-    __slots__ = ("_hashes", "_source")
+    __slots__ = ("_hashes", "_runs", "_source")
 
     def __init__(self, runs: Iterable[Run], block_tokens: int) -> None:
         self._hashes: list[int] = []
-        self._source = _chained(runs, block_tokens)
+        self._runs = tuple(runs)
+        self._source = _chained(self._runs, block_tokens)
+
+    def runs(self, block_tokens: int) -> tuple[Run, ...]:
+        """The ids themselves."""
+        return self._runs
 
     def first(self, count: int) -> list[int]:
         """At least the first ``count`` hashes, as far as there are tokens (not to be changed)."""

@@ -19,8 +19,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from importlib.resources import files
 from math import ceil, erf, exp, inf, pi, sqrt
+from pathlib import Path
 
 from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
 from kvroom.latency.step_time import Clock
@@ -54,7 +54,7 @@ def error_ratio(metric: str) -> float:
 
 @lru_cache(maxsize=1)
 def _errors() -> dict[str, float]:
-    kept = files("kvroom.latency").joinpath("load_errors.json").read_text("utf-8")
+    kept = Path(__file__).with_name("load_errors.json").read_text("utf-8")
     return {metric: float(value) for metric, value in json.loads(kept)["errors"].items()}
 
 

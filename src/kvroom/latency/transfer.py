@@ -9,7 +9,7 @@ recomputing them with N and N², so from some length on fetching is quicker, if 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 from kvroom.hardware.device import Tier
 from kvroom.hardware.node import Machine
@@ -105,8 +105,9 @@ def crossings(
     """What each tier below the device costs a deployment on ``machine``."""
     weights = max(rank.weight_bytes for rank in deployment.ranks)
     made: list[Crossing] = []
+    stored, recompute = cache(partial(cache_bytes, deployment)), cache(timing.prefill_s)
     for name in BELOW:
-        tier, fetch = machine.tier(name), partial(_fetch_s, machine, name, deployment)
+        tier, fetch = machine.tier(name), partial(_fetch_s, machine, name, stored)
         load = transfer_s(machine, name, weights)
         if tier is not None and load is not None:
             made.append(
@@ -115,14 +116,14 @@ def crossings(
                     weights_s=load,
                     tokens=tokens,
                     fetch_s=fetch(tokens),
-                    crossover_tokens=crossover(fetch, timing.prefill_s),
+                    crossover_tokens=crossover(fetch, recompute),
                 )
             )
     return tuple(made)
 
 
-def _fetch_s(machine: Machine, name: str, deployment: Deployment, tokens: int) -> float:
-    return transfer_s(machine, name, cache_bytes(deployment, tokens)) or 0.0
+def _fetch_s(machine: Machine, name: str, stored: Callable[[int], int], tokens: int) -> float:
+    return transfer_s(machine, name, stored(tokens)) or 0.0
 
 
 def cache_bytes(deployment: Deployment, tokens: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.registry import command_lines
+from kvroom.errors import KvroomError
 from kvroom.launchers.launched import (
     Launched,
     card,
@@ -170,6 +171,8 @@ def _chart(spec: Mapping[str, Any], command: CommandLine) -> list[str]:
     image = f"{spec.get('repository') or command.default_image}:{spec.get('tag') or 'latest'}"
     program = (*command.programs[0], str(spec[chart.model]))
     config = spec.get(chart.config) or {}
+    if not isinstance(config, Mapping):
+        raise KvroomError(chart.config, str(config)[:60], "is no table", "Write its keys below it.")
     options = {
         key: value for key, value in config.items() if key not in (chart.extra, *chart.plain)
     }

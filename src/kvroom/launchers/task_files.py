@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from kvroom.engines.command_line import CommandLine
@@ -31,7 +31,7 @@ Cards = tuple[str, int]
 @lru_cache(maxsize=1)
 def instances() -> Mapping[str, Cards]:
     """(card, how many) of the clouds' machines by their names, in lower case."""
-    text = files("kvroom.hardware").joinpath("instances.json").read_text("utf-8")
+    text = Path(catalogue.__file__).with_name("instances.json").read_text("utf-8")
     return {name.lower(): (card, count) for name, (card, count) in json.loads(text).items()}
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -24,7 +24,7 @@ from kvroom.models.spec import ModelSpec
 @lru_cache(maxsize=1)
 def _entries() -> dict[str, dict[str, Any]]:
     """Every entry by its name."""
-    text = files("kvroom.models").joinpath("catalogue.json").read_text("utf-8")
+    text = Path(__file__).with_name("catalogue.json").read_text("utf-8")
     return {entry["name"]: entry for entry in json.loads(text)}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from kvroom.engines import serving_rules
+from kvroom.engines import served_by
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
 from kvroom.hardware.node import Machine
@@ -159,7 +159,7 @@ def group_of(workings: Workings, replicas: int, most: int = 0) -> ReplicaGroup:
     """``replicas`` of a planned deployment; KvroomError where its engine would not start or no step can
     be timed."""
     deployment = workings.deployment
-    rules = serving_rules(deployment, workings.answer)
+    rules = served_by(deployment, workings.answer)
     if workings.timing is None:
         fix = "Name a card of the catalogue, or give its flops_per_s."
         raise KvroomError(

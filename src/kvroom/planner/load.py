@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf, sqrt
 
 from kvroom.answer.plan import Room
-from kvroom.engines import serving_rules
+from kvroom.engines import served_by
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
@@ -100,7 +100,7 @@ def loaded(
         return None
     rules = None
     try:
-        rules = serving_rules(deployment, answer)
+        rules = served_by(deployment, answer)
         setup, ahead, apart = rules.setup, rules.steps_in_flight - 1, not rules.mixes
         budget = setup.config.max_num_batched_tokens
         block = setup.groups[0].block_size if setup.enable_prefix_caching else 0

@@ -22,6 +22,7 @@ from kvroom.answer.plan import (
     Plan,
     Pool,
     Pools,
+    Room,
     Weights,
 )
 from kvroom.answer.verdict import Verdict
@@ -40,9 +41,7 @@ from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
 from kvroom.planner.host import with_host
 from kvroom.planner.layout import laid_out
-from kvroom.planner.load import kept_below, load_of
 from kvroom.planner.place import deploy
-from kvroom.planner.pools import check_fleet, check_widths, pools_of, within
 from kvroom.planner.times import (
     cost_of,
     cost_of_pools,
@@ -60,9 +59,7 @@ from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import ceiling
-from kvroom.simulator.occupancy import expected_room
 from kvroom.units import GIB, MIB, ceil_div, show_memory
-from kvroom.workloads.synthetic import decoding_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +182,10 @@ def work(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None = 
 def _work(scenario: Scenario, *, paths: bool, asked: AskedEngine | None) -> Workings:
     if scenario.disaggregation is not None:
         return _divided(scenario, scenario.disaggregation, paths=paths)
+    if scenario.routing is None and scenario.fleet is None:
+        return _single(scenario, paths=paths, asked=asked)
+    from kvroom.planner.pools import check_fleet  # few questions have one
+
     fleet = check_fleet(scenario)
     made = _single(scenario, paths=paths, asked=asked)
     if not fleet:
@@ -209,7 +210,11 @@ def _single(
     deployment, answer, timing = placed.deployment, placed.answer, placed.timing
     model, warnings, limit = deployment.model, placed.warnings, placed.limit
     workload = scenario.workload
-    alone, shared = expected_room(deployment, answer, workload)
+    alone = shared = Room()
+    if workload is not None:
+        from kvroom.simulator.occupancy import expected_room  # where somebody comes, here and below
+
+        alone, shared = expected_room(deployment, answer, workload)
     room = alone if shared.requests is None else shared
     verdict = judge(scenario, deployment, answer, limit, room)
     held = requests_held(deployment, answer, limit, room)
@@ -217,16 +222,20 @@ def _single(
     answered = verdict.starts or scenario.allow_overcommit  # the time questions
     if held and not scenario.allow_overcommit:
         batch = min(batch, held)
-    tokens = min(
-        deployment.context_tokens,
-        (workload and decoding_tokens(workload)) or deployment.context_tokens,
-    )
+    tokens = deployment.context_tokens
+    if workload is not None:
+        from kvroom.workloads.synthetic import decoding_tokens
+
+        tokens = min(tokens, decoding_tokens(workload) or tokens)
     stepping = at_batch(deployment, batch)
     traffic = traffic_of(stepping)
     copies = scenario.replicas
-    load = load_of(workload, deployment, answer, shared, copies) if workload and loaded else None
-    if load is not None:
-        load = kept_below(load, scenario, deployment)
+    load = None
+    if workload is not None and loaded:
+        from kvroom.planner.load import kept_below, load_of
+
+        load = load_of(workload, deployment, answer, shared, copies)
+        load = load and kept_below(load, scenario, deployment)
     serving, times = serving_of(timing if answered else None, load)
     warnings += notes_of(deployment, timing, workload, load)
     if times is not None and times.saturated:
@@ -280,6 +289,9 @@ def _single(
 def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Workings:
     """Two pools: memory, requests and the step are those of one replica of the second, where requests
     stay; times, price and verdict are of both."""
+    from kvroom.planner.load import load_of
+    from kvroom.planner.pools import check_widths, pools_of, within
+
     (_, first, count), (_, second, others) = pools_of(scenario)
     with within("disaggregation.prefill"):
         prefill = _single(replace(first, concurrency=None), paths=paths, loaded=False)

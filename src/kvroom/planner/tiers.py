@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from kvroom.latency.transfer import crossings, ladder
-from kvroom.planner.offload import holdings
 from kvroom.planner.place import machine_of
 from kvroom.planner.plan import Workings
 
@@ -36,6 +35,8 @@ def tiers(workings: Workings) -> dict[str, Any]:
         "links": [{"name": link.name, "bytes_per_s": link.bytes_per_s} for link in machine.links],
     }
     if workings.own.tiers:
+        from kvroom.planner.offload import holdings  # few questions have any
+
         found["holds"] = holdings(workings.own, deployment)
     if workings.timing is not None:
         found["prompt_tokens"] = tokens

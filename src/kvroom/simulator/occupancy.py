@@ -27,7 +27,7 @@ from functools import lru_cache
 from math import inf, sqrt
 
 from kvroom.answer.plan import Room
-from kvroom.engines import serving_rules
+from kvroom.engines import served_by
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.errors import KvroomError
@@ -54,7 +54,7 @@ def expected_room(
     if workload.input_tokens is None and workload.input is None:
         return Room(), Room()
     try:
-        rules = serving_rules(deployment, answer)
+        rules = served_by(deployment, answer)
         # When they come does not matter here.
         made = of_workload(
             replace(workload, arrivals=workload.arrivals or "once", requests_per_s=None)

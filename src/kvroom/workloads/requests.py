@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import blake2b
 from itertools import chain, islice
 from operator import itemgetter
 from typing import NamedTuple
@@ -67,6 +66,8 @@ class TokenIds:
     def block_keys(self, block_tokens: int, tokens: int) -> Sequence[int]:
         """Names of the blocks that the first ``tokens`` tokens fill or begin: chained digests."""
         known = self.prompt + self.answer if self.answer else self.prompt
+        from hashlib import blake2b  # where a trace has token ids
+
         known = known[:tokens]
         keys: list[int] = []
         digest = b""

@@ -150,11 +150,10 @@ def _outside(
     )
 
 
-def chunk_tokens(deployment: Deployment) -> int:
-    """Prompt tokens that one batch computes at most."""
+def resolved(deployment: Deployment) -> SglangArgs:
+    """Its arguments, as the release settles them."""
     release, _ = nearest_release("SGLang", deployment.version, OLDEST, NEWEST)
-    chunk = settings_of(deployment, rules_of(release)).chunk_each
-    return chunk if chunk > 0 else 2**30
+    return settings_of(deployment, rules_of(release))
 
 
 def _pools_or_none(

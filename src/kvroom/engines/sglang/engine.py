@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
+from kvroom.engines.asked import AskedScript
 from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.limits import LimitFlags
 from kvroom.engines.releases import modelled, nearest_release, shown
@@ -94,6 +96,15 @@ SGLANG = Sglang(
     start_rules=START_RULES,
     known_adapters=True,
     takes_overrides=True,
+    asked=AskedScript(
+        package="sglang",
+        path=Path(__file__).with_name("asked.py"),
+        beside=("played",),
+        install="pip install sglang",
+        schedules=True,
+        by_free_memory=True,
+        longer_variable="SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
+    ),
     eras=(Era((0, 4), "old", "the scheduler did not overlap with the card"),),
     tuning_flags=dict.fromkeys(
         (

@@ -1,63 +1,112 @@
-"""SGLang's scheduler, one batch at a time (0.5): prompts before decodes, a radix cache, retraction.
+"""SGLang's scheduler, one batch at a time: prompts before decodes, a radix cache, retraction.
 
 A batch is either prompts or decodes. Prompts are taken as long as what they and the running requests are
-thought to need still fits; how much of their longest answers that is (the new-token ratio) falls while
-all goes well and is set anew when requests have to be retracted. Not modelled: the overlap of one
-batch's scheduling with the one before it. Room of refused drafts stays with the request.
+thought to need still fits; how much of their longest answers that is (the new-token ratio) falls while all
+goes well and is set anew when requests have to be retracted. With overlap a batch is scheduled while the one
+before it is computed; who ends with that one sits out. Once no more prompts fit, none is tried until one of
+those who run has left. By ``managers/scheduler.py``, ``schedule_policy.py`` and ``schedule_batch.py`` of
+0.5.23, which serves random loads the same to the last token (``tests/engine/test_sglang.py``), for answers as
+long as their ``max_tokens``. Room of refused drafts stays with the request.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
-from kvroom.kvcache.radix import Node, RadixCache
+from kvroom.kvcache.radix import Node, RadixTree, TokenText
 from kvroom.kvcache.request import RequestStatus, ServedRequest
 from kvroom.records import dataclass
 
 CLIP_TOKENS = 4096
 """No answer is expected to become longer when room is reserved for it."""
 FIRST_RATIO, LEAST_SHARE, DECAY_STEPS = 0.7, 0.14, 600
+REFRESH_PASSES, REFRESHED_REQUESTS = 32, 128
+"""Every so many passes over the queue the prefixes of so many that wait first are used anew, the first of
+them last, so that they are not evicted meanwhile."""
 RETRACTED_TOKENS = 20
 """Tokens that each running request is granted when the ratio is set after a retraction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SglangSettings:
-    """``tokens`` of cache in pages of ``page``; prompts are cached in stretches of ``stretch`` tokens."""
+    """``tokens`` of cache in pages of ``page``; names of shared blocks stand for ``page`` tokens too.
+
+    ``overlap``: a batch is scheduled while another is computed. ``first_ratio`` is the share of answers that
+    room is kept for at the start.
+    """
 
     tokens: int
     page: int
-    stretch: int
     max_running_requests: int
     context_tokens: int
     chunked_prefill_size: int
     max_prefill_tokens: int = 16384
     caching: bool = True
+    overlap: bool = False
+    first_ratio: float = FIRST_RATIO
+    splits_prompts: bool = True
+    refreshes_waiting: bool = True
+    ending_sit_out: bool = True
+    """As in ``SglangRules``."""
+
+
+class HeldTokens:
+    """What a request holds: its text, the ``node`` of the tree up to which it locks it, how many tokens that
+    is, how many it holds beyond (``own``), and up to where its prompt is computed (``end``; ``prompting``
+    until its first token is there)."""
+
+    __slots__ = ("end", "locked", "node", "own", "prompting", "text")
+
+    def __init__(self, text: TokenText, node: Node) -> None:
+        self.text, self.node = text, node
+        self.end = self.locked = self.own = 0
+        self.prompting = True
+
+
+class BatchRoom:
+    """What is left to give to prompts while a batch is made: of the cache, and of the batch."""
+
+    __slots__ = ("chunk", "later", "now", "prompts")
+
+    def __init__(self, chunk: int, prompts: int, later: float) -> None:
+        self.chunk, self.prompts = chunk, prompts
+        self.now, self.later = 0.0, later
+        """Tokens promised in this batch, and those that running requests may need besides."""
+
+
+def _generated(request: ServedRequest) -> tuple[int, int]:
+    """Who has more of it is retracted later."""
+    return request.num_tokens - request.num_prompt_tokens, -request.num_prompt_tokens
 
 
 class SglangScheduler:
     """SGLang's scheduler, an ``EngineScheduler``."""
 
-    steps_in_flight = 1
-
     def __init__(self, settings: SglangSettings, drafts: Drafts | None = None) -> None:
         self.settings = settings
         self.drafts = drafts
-        self.cache = RadixCache()
+        self.steps_in_flight = 2 if settings.overlap else 1
+        self.cache = RadixTree(settings.page)
         self.free = settings.tokens  # neither held by a request nor in the tree
-        self.ratio = FIRST_RATIO
+        self.ratio = settings.first_ratio
         self.waiting: deque[ServedRequest] = deque()
         self.running: list[ServedRequest] = []
-        self._paths: dict[ServedRequest, list[Node]] = {}  # what of the tree it holds
-        self._own: dict[ServedRequest, int] = {}  # tokens beyond that
+        """Those that decode, in the order in which they came to it."""
+        self._held: dict[ServedRequest, HeldTokens] = {}
+        self._texts: dict[ServedRequest, TokenText] = {}
         self._chunked: ServedRequest | None = None
+        self._last: list[ServedRequest] = []  # of the batch before, where it was of prompts
+        self._passes = 0  # over the queue
+        self._full = False
+        """No more prompts fit; none is tried until a request has left."""
 
     @property
     def running_count(self) -> int:
         """Requests that hold tokens."""
-        return len(self.running)
+        return len(self._held)
 
     @property
     def waiting_count(self) -> int:
@@ -66,9 +115,14 @@ class SglangScheduler:
 
     @property
     def blocks_in_use(self) -> int:
-        """Stretches held by requests, those of the tree that are locked among them."""
-        idle = self.free + self.cache.evictable * self.settings.stretch
-        return -(-(self.settings.tokens - idle) // self.settings.stretch)
+        """Pages held by requests, those of the tree that are locked among them."""
+        used = self.settings.tokens - self._idle
+        return -(-used // self.settings.page)
+
+    @property
+    def _idle(self) -> int:
+        """Tokens that nobody holds."""
+        return self.free + self.cache.evictable
 
     def add_request(self, request: ServedRequest) -> bool:
         """Queue a request; False where its prompt is too long for the engine or an empty cache."""
@@ -77,74 +131,151 @@ class SglangScheduler:
         if request.num_prompt_tokens >= limit or need > self.settings.tokens:
             request.status = RequestStatus.DROPPED
             return False
+        if not self._held and not self.waiting:
+            self.ratio = self.settings.first_ratio  # set anew while it is idle
         request.final_tokens = min(request.final_tokens, limit)
+        self._texts[request] = TokenText(request.hashes.runs(self.settings.page))
         self.waiting.append(request)
         return True
 
     def schedule(self, now: int = 0) -> SchedulerOutput:
         """The next batch: prompts where any may start or go on, else a decode of all that run."""
         output = SchedulerOutput()
+        self._merge()
         self._prefill(output)
-        if not output.scheduled and self.running:
+        if output.scheduled:
+            self._last = [row.request for row in output.scheduled]
+            self._lay_out(self._last)
+        elif self.running:
             self._decode(output)
         return output
+
+    def _merge(self) -> None:
+        """Have those decode whose prompts the batch before computed."""
+        if self._chunked is not None:
+            self._share(self._chunked, self._held[self._chunked].end)
+        if self._last:
+            new = [q for q in self._last if q in self._held and q is not self._chunked]
+            self._full = self._full and bool(self.running) and len(new) == len(self._last)
+            self.running += new
+            self._last = []
 
     # Prompts
 
     def _prefill(self, output: SchedulerOutput) -> None:
         settings = self.settings
-        budget = min(settings.chunked_prefill_size, settings.max_prefill_tokens)
+        self._full = self._full and bool(self.running)
+        if (self._full or not self.waiting) and self._chunked is None:
+            return
+        if len(self.running) >= settings.max_running_requests and self._chunked is None:
+            self._full = True
+            return
+        self._refresh()
+        room = BatchRoom(
+            settings.chunked_prefill_size, settings.max_prefill_tokens, self._reserved()
+        )
         if self._chunked is not None:
-            budget -= self._take(self._chunked, budget, output)
-        while self.waiting and budget > 0 and self._chunked is None:
-            request = self.waiting[0]
-            if len(self.running) >= settings.max_running_requests:
-                break
-            path = self._match(request)
-            self.cache.lock(path)
-            start = len(path) * settings.stretch
-            more = self._paged(request.num_tokens) - start
-            left = request.tokens_left
-            need = more + min(left, CLIP_TOKENS) + settings.page
-            room = self.free + self.cache.evictable * settings.stretch - self._reserved()
-            if need >= room and self.running:
-                self.cache.unlock(path)
-                break
-            if more >= self.free + self.cache.evictable * settings.stretch:
-                self.cache.unlock(path)
-                break
-            if request.num_tokens - start > budget and budget < settings.page:
-                self.cache.unlock(path)
-                break
-            self.waiting.popleft()
-            self._paths[request], self._own[request] = path, 0
-            request.num_computed_tokens = start
-            output.admitted.append(
-                Admitted(request, start, request.status is RequestStatus.PREEMPTED)
-            )
-            request.status = RequestStatus.RUNNING
-            self.running.append(request)
-            budget -= self._take(request, budget, output)
+            self._go_on(self._chunked, room, output)
+        # Each holds a row of the request table, from its first batch on.
+        rows = settings.max_running_requests - len(self._held) + len(output.scheduled)
+        most = min(settings.max_running_requests - len(self.running), rows)
+        while self.waiting:
+            if min(room.chunk, room.prompts) <= 0 and self._fits(room):
+                return
+            if len(output.scheduled) >= most:
+                self._full = True
+                return
+            if not self._start(self.waiting[0], room, output):
+                return
 
-    def _take(self, request: ServedRequest, budget: int, output: SchedulerOutput) -> int:
-        """Compute as much of its prompt as ``budget`` allows; gives how much."""
+    def _refresh(self) -> None:
+        """Use what of those who wait is in the tree."""
+        settings = self.settings
+        if not self.waiting or not settings.caching or not settings.refreshes_waiting:
+            return
+        if self._passes % REFRESH_PASSES == 0:
+            for request in reversed(list(islice(self.waiting, REFRESHED_REQUESTS))):
+                self.cache.match(self._texts[request], request.num_tokens)
+        self._passes += 1
+
+    def _go_on(self, request: ServedRequest, room: BatchRoom, output: SchedulerOutput) -> None:
+        """Compute the next chunk of a prompt, or its last."""
         left = request.num_tokens - request.num_computed_tokens
-        tokens = min(left, budget)
-        if tokens < left:
-            tokens = tokens // self.settings.page * self.settings.page
-        if not tokens or not self._allocate(request, request.num_computed_tokens + tokens):
-            return 0
-        request.num_computed_tokens += tokens
+        most = min(room.chunk, int(self._left(room)))
+        if most <= 0:
+            most = room.chunk
+        tokens = min(left, most)
         done = tokens == left
+        self._take(request, tokens, room, output, done)
+
+    def _start(self, request: ServedRequest, room: BatchRoom, output: SchedulerOutput) -> bool:
+        """Admit a request; False where the batch is closed instead, or after it."""
+        settings, text = self.settings, self._texts[request]
+        node, start = self.cache.root, 0
+        if settings.caching:
+            node, start = self.cache.match(text, request.num_tokens - 1)
+        self.cache.lock(node)
+        more = request.num_tokens - start
+        need = more + min(request.tokens_left, CLIP_TOKENS) + settings.page
+        tokens = more
+        if self._paged(more) > room.chunk:
+            tokens = (start + room.chunk) // settings.page * settings.page - start
+        fits = need < self._left(room)
+        if not fits or tokens <= 0:
+            self.cache.unlock(node)
+            if not fits:
+                self._full = bool(output.scheduled or self.running)
+            return False
+        self.waiting.popleft()
+        held = self._held[request] = HeldTokens(text, node)
+        held.locked = request.num_computed_tokens = start
+        resumed = request.status is RequestStatus.PREEMPTED
+        output.admitted.append(Admitted(request, start, resumed))
+        request.status = RequestStatus.RUNNING
+        self._take(request, tokens, room, output, tokens == more)
+        if not self._fits(room):
+            self._full = True
+            return False
+        return True
+
+    def _take(
+        self,
+        request: ServedRequest,
+        tokens: int,
+        room: BatchRoom,
+        output: SchedulerOutput,
+        done: bool,
+    ) -> None:
+        """Compute ``tokens`` of its prompt; what it may need later is promised once it is ``done``."""
+        request.num_computed_tokens += tokens
+        request.in_flight_tokens += tokens
+        self._held[request].end = request.num_computed_tokens
+        paged = self._paged(tokens)
+        room.now += paged + self.settings.page
+        room.later += min(request.output_tokens, CLIP_TOKENS) if done else 0
+        room.chunk -= paged
+        room.prompts -= paged
         self._chunked = None if done else request
         output.scheduled.append(ScheduledTokens(request, tokens, done))
-        return tokens
 
-    def _match(self, request: ServedRequest) -> list[Node]:
-        if not self.settings.caching:
-            return []
-        count = (request.num_tokens - 1) // self.settings.stretch
-        return self.cache.match(request.hashes.first(count)[:count])
+    def _left(self, room: BatchRoom) -> float:
+        """Tokens of the cache that nobody holds and none are promised."""
+        return self._idle - room.now - room.later
+
+    def _fits(self, room: BatchRoom) -> bool:
+        """Whether anything is left of the cache."""
+        return self._left(room) > 0 and self._idle - room.now > 0
+
+    def _lay_out(self, requests: list[ServedRequest]) -> None:
+        """Give those of a batch of prompts their tokens; of pages more are made free than are needed."""
+        page = self.settings.page
+        if page > 1:
+            need = sum(
+                self._held[q].end - self._held[q].locked - self._held[q].own for q in requests
+            )
+            self._evict(need + page * len(requests))
+        for request in requests:
+            self._allocate(request, request.num_computed_tokens)
 
     def _reserved(self) -> float:
         """Tokens that running requests are thought to need yet."""
@@ -153,45 +284,64 @@ class SglangScheduler:
     # Decodes
 
     def _decode(self, output: SchedulerOutput) -> None:
-        self.ratio = max(
-            FIRST_RATIO * LEAST_SHARE, self.ratio - FIRST_RATIO * (1 - LEAST_SHARE) / DECAY_STEPS
-        )
         drafted = 0
         if self.drafts is not None:
             drafted = output.drafted = self.drafts.at(len(self.running))
-        retracted = False
-        while not self._room_for_all(1 + drafted):
-            victim = min(
-                self.running,
-                key=lambda q: (q.num_tokens - q.num_prompt_tokens, -q.num_prompt_tokens, -q.index),
-            )
-            self._release(victim)
-            self.running.remove(victim)
-            if not self.running:
-                victim.status = RequestStatus.DROPPED
-                output.dropped.append(victim)
+        decoding = self.running
+        if self.settings.ending_sit_out:
+            decoding = [q for q in decoding if not (q.in_flight_tokens and q.tokens_left <= 1)]
+        sits_out = len(decoding) < len(self.running)
+        self._full = self._full and not sits_out
+        self.running = decoding
+        if not decoding:
+            return
+        if not self._room_for_all(decoding, 1 + drafted):
+            if sits_out:
                 return
-            retracted = True
-            victim.status = RequestStatus.PREEMPTED
-            output.preempted.append(victim)
-            self.waiting.appendleft(victim)
-        if retracted:
-            decoded = sum(
-                request.num_tokens - request.num_prompt_tokens for request in self.running
-            )
-            longest = sum(request.output_tokens for request in self.running)
-            self.ratio = min(1.0, (decoded + RETRACTED_TOKENS * len(self.running)) / (longest + 1))
-        for request in self.running:
+            decoding = self._retract(decoding, output, 1 + drafted)
+            self._full = False
+        else:
+            settings = self.settings
+            least = settings.first_ratio * LEAST_SHARE
+            step = settings.first_ratio * (1 - LEAST_SHARE) / DECAY_STEPS
+            self.ratio = max(least, self.ratio - step)
+        if self.settings.page > 1:
+            self._evict(self.settings.page * len(decoding))
+        for request in decoding:
             self._allocate(request, request.num_computed_tokens + 1 + drafted)
             request.num_computed_tokens += 1 + drafted
+            request.in_flight_tokens += 1 + drafted
             output.scheduled.append(ScheduledTokens(request, 1 + drafted, True, drafted))
 
-    def _room_for_all(self, tokens: int) -> bool:
-        need = sum(
-            max(0, self._more(request, request.num_computed_tokens + tokens))
-            for request in self.running
-        )
-        return need <= self.free + self.cache.evictable * self.settings.stretch
+    def _retract(
+        self, decoding: list[ServedRequest], output: SchedulerOutput, tokens: int
+    ) -> list[ServedRequest]:
+        """Take their tokens from those that have generated least, until the others' next fit."""
+        order = sorted(decoding, key=_generated, reverse=True)
+        while len(order) > 1 and (not output.preempted or not self._room_for_all(order, tokens)):
+            victim = order.pop()
+            self._release(victim)
+            self._evict(RETRACTED_TOKENS * len(order))
+            victim.status = RequestStatus.PREEMPTED
+            output.preempted.append(victim)
+            self.waiting.append(victim)
+        if not self._room_for_all(order, tokens):
+            (last,) = order
+            self._release(last)
+            self._texts.pop(last)
+            last.status = RequestStatus.DROPPED
+            output.dropped.append(last)
+            order = []
+        kept = self.running = order
+        decoded = sum(q.num_tokens - q.num_prompt_tokens for q in kept)
+        longest = sum(q.output_tokens for q in kept)
+        self.ratio = min(1.0, (decoded + RETRACTED_TOKENS * len(kept)) / (longest + 1))
+        return kept
+
+    def _room_for_all(self, requests: list[ServedRequest], tokens: int) -> bool:
+        need = sum(max(0, self._more(q, q.num_computed_tokens + tokens)) for q in requests)
+        self._evict(need)
+        return need <= self.free
 
     # Tokens
 
@@ -200,45 +350,44 @@ class SglangScheduler:
 
     def _more(self, request: ServedRequest, tokens: int) -> int:
         """What ``request`` lacks to hold ``tokens``."""
-        held = len(self._paths[request]) * self.settings.stretch + self._own[request]
-        return self._paged(tokens) - held
+        held = self._held[request]
+        return self._paged(tokens) - held.locked - held.own
 
-    def _allocate(self, request: ServedRequest, tokens: int) -> bool:
-        """Have ``request`` hold ``tokens``, leaves evicted as need be; False where there is no room."""
-        stretch = self.settings.stretch
+    def _evict(self, tokens: int) -> None:
+        """Have so many free, as far as leaves can go."""
+        if tokens > self.free:
+            self.free += self.cache.evict(tokens - self.free)
+
+    def _allocate(self, request: ServedRequest, tokens: int) -> None:
+        """Have ``request`` hold ``tokens``."""
         more = self._more(request, tokens)
-        if more <= 0:
-            return True
-        if more > self.free:
-            self.free += stretch * self.cache.evict(-(-(more - self.free) // stretch))
-        if more > self.free:
-            return False
-        self.free -= more
-        self._own[request] += more
-        return True
+        if more > 0:
+            self._evict(more)
+            self.free -= more
+            self._held[request].own += more
 
-    def _share(self, request: ServedRequest) -> None:
-        """Put what it has computed into the tree and hold it there."""
-        if not self.settings.caching:
+    def _share(self, request: ServedRequest, tokens: int) -> None:
+        """Put its first ``tokens`` into the tree and hold them there."""
+        held, settings = self._held[request], self.settings
+        if not settings.caching:
             return
-        stretch = self.settings.stretch
-        count = request.num_computed_tokens // stretch
-        old = self._paths[request]
-        if count <= len(old):
-            return
-        nodes, new = self.cache.insert(request.hashes.first(count)[:count])
-        self.cache.lock(nodes)
-        self.cache.unlock(old)
-        moved = (count - len(old)) * stretch
-        self._own[request] -= moved
-        # What another had put there already is held twice no longer.
-        self.free += moved - new * stretch
-        self._paths[request] = nodes
+        tokens -= tokens % settings.page
+        node, known = self.cache.insert(held.text, tokens)
+        prompt = request.num_prompt_tokens // settings.page * settings.page
+        if settings.splits_prompts and 0 < prompt < tokens:
+            self.cache.insert(held.text, prompt)  # so that an answer may go without its prompt
+        self.free += known - held.locked  # what another had put there is held twice no longer
+        held.own -= tokens - held.locked
+        self.cache.unlock(held.node)
+        self.cache.lock(node)
+        held.node, held.locked = node, tokens
 
     def _release(self, request: ServedRequest) -> None:
-        self.free += self._own.pop(request)
-        self.cache.unlock(self._paths.pop(request))
+        held = self._held.pop(request)
+        self.free += held.own
+        self.cache.unlock(held.node)
         request.num_computed_tokens = 0
+        request.stale_tokens = request.in_flight_tokens
         if self._chunked is request:
             self._chunked = None
 
@@ -246,31 +395,42 @@ class SglangScheduler:
         """Take the output of a batch; finished requests leave their tokens to the tree."""
         finished: list[ServedRequest] = []
         for request, tokens, samples, drafts in output.scheduled:
-            if tokens - drafts > 1 or not samples:
-                self._share(request)
-            if not samples:
+            request.in_flight_tokens -= tokens
+            if request.stale_tokens:
+                request.stale_tokens -= tokens
+                continue
+            if not samples or request not in self._held:
                 continue
             kept = self.drafts.kept(request.index, request.num_tokens, drafts) if self.drafts else 0
             request.new_tokens = min(1 + kept, request.tokens_left)
             request.num_tokens += request.new_tokens
-            request.num_computed_tokens = request.num_tokens - 1
+            request.num_computed_tokens -= drafts - request.new_tokens + 1 if drafts else 0
+            held = self._held[request]
             if request.finished:
+                self._share(request, request.num_tokens - 1)
+                self._release(request)
+                if request in self.running:
+                    self.running.remove(request)
+                    self._full = False
+                self._texts.pop(request)
+                request.status = RequestStatus.FINISHED
                 finished.append(request)
-        for request in finished:
-            self._share(request)
-            self._release(request)
-            self.running.remove(request)
-            request.status = RequestStatus.FINISHED
+            elif held.prompting:
+                held.prompting = False
+                self._share(request, held.end)
         return finished
 
     def drop_stuck(self) -> ServedRequest | None:
         """Give up what blocks the others though nothing runs."""
-        if self.running:
-            request = self.running.pop(0)
+        request = next(iter(self._held), None)
+        if request is not None:
             self._release(request)
+            if request in self.running:
+                self.running.remove(request)
         elif self.waiting:
             request = self.waiting.popleft()
         else:
             return None
+        self._texts.pop(request)
         request.status = RequestStatus.DROPPED
         return request

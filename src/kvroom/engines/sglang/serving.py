@@ -6,36 +6,51 @@ from dataclasses import replace
 
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.flags import plain_name
-from kvroom.engines.serving_rules import (
-    STRETCH_TOKENS,
-    ServingRules,
-    number_flag,
-    paged_rules,
-    switch_flag,
-)
-from kvroom.engines.sglang.answer import chunk_tokens
-from kvroom.engines.sglang.scheduler import SglangScheduler, SglangSettings
+from kvroom.engines.paged.scheduler_setup import GroupSpec
+from kvroom.engines.serving_rules import ServingRules, number_flag, paged_rules, switch_flag
+from kvroom.engines.sglang.answer import resolved
+from kvroom.engines.sglang.scheduler import FIRST_RATIO, SglangScheduler, SglangSettings
 from kvroom.sharding.deployment import Deployment
+
+UNCHUNKED = 2**30
+"""A chunk that no prompt fills."""
+DP_CAREFUL = 0.3
+"""Data-parallel attention multiplies ``schedule_conservativeness`` by it (``ServerArgs``)."""
 
 
 def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
     """Its tokens, chunks and limits."""
     setup = paged_rules(deployment, capacity).setup
     args = {plain_name(key): value for key, value in deployment.args.items()}
-    size = setup.groups[0].block_size
+    found = resolved(deployment)
+    chunk = found.chunk_each
+    careful = float(args.get("schedule_conservativeness") or 1.0)
+    if found.flags.attention_dp > 1:
+        careful *= DP_CAREFUL
+    page, tokens = capacity.block_tokens or 1, capacity.kv_tokens or 0
     settings = SglangSettings(
-        tokens=(setup.num_gpu_blocks - 1) * size,
-        page=1 if size == STRETCH_TOKENS else size,
-        stretch=size,
+        tokens=tokens,
+        page=page,
         max_running_requests=setup.config.max_num_seqs,
         context_tokens=setup.config.max_model_len,
-        chunked_prefill_size=chunk_tokens(deployment),
+        chunked_prefill_size=chunk if chunk > 0 else UNCHUNKED,
         max_prefill_tokens=number_flag(args, "max_prefill_tokens") or 16384,
         caching=not switch_flag(args, "disable_radix_cache", False),
+        overlap=found.overlap and setup.drafts is None,
+        first_ratio=min(1.0, FIRST_RATIO * careful),
+        splits_prompts=found.rules.splits_prompts,
+        refreshes_waiting=found.rules.refreshes_waiting,
+        ending_sit_out=found.rules.ending_sit_out,
+    )
+    setup = replace(
+        setup,
+        num_gpu_blocks=tokens // page + 1,
+        groups=(GroupSpec(type="full", block_size=page),),
     )
     limits = replace(setup.config, max_num_batched_tokens=settings.chunked_prefill_size)
     return ServingRules(
         setup=replace(setup, config=limits),
         own=lambda drafts: SglangScheduler(settings, drafts),
+        own_steps=2 if settings.overlap else 1,
         mixes=False,
     )

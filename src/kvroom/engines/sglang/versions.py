@@ -193,6 +193,14 @@ class SglangRules:
 
     requests: RequestRule = "profiled"
 
+    splits_prompts: bool = False
+    """An answer is a node of its own in the radix tree: it may be evicted and its prompt stay."""
+    refreshes_waiting: bool = False
+    """Prefixes of those who wait are used anew now and then, so that they are evicted late."""
+    ending_sit_out: bool = False
+    """With overlap, who ends with the batch that is computed is in no further one; before, it decodes once
+    more for nothing."""
+
 
 CHANGES: Changes = (
     ((0, 5, 1), {"checkpoint_cache": True}),
@@ -333,6 +341,7 @@ CHANGES: Changes = (
             "small_card": (4096, 48, 160),
             "nemotron_trtllm": True,
             "hopper_qwen3_vl": True,
+            "splits_prompts": True,
             "window_archs": _WINDOWS_20,
             "window_check": True,
             "state_tracked": _TRACKED_20,
@@ -346,6 +355,8 @@ CHANGES: Changes = (
         {
             "graphs_capped": True,
             "trtllm_pages": (16, 32, 64, 128),
+            "refreshes_waiting": True,
+            "ending_sit_out": True,
             "window_archs": _WINDOWS_22,
             "state_tracked": _TRACKED_22,
             "prefill_graphs_seeing": _SEEN_22,

@@ -1,10 +1,11 @@
 """Asks an installed vLLM, in its own Python: blocks and groups of a model for given bytes, its scheduler.
 
-Loaded by path by ``observe/installed/child.py``; standard library and vLLM only. Nothing is computed and no
-card is needed: ``EngineCore`` is built as a server builds it, with an executor that runs no model. The
-model's layers are made on torch's meta device, a card that is not there is a platform of vLLM's own class,
-and compiled kernels that cannot be loaded without a driver are stood in for, since nothing calls them. What
-moved between releases is found by looking (``_filled``) or listed in ``MOVED``.
+Loaded by path by ``observe/installed/child.py``; it imports the standard library, vLLM, and of kvroom the
+modules that come with it. Nothing is computed and no card is needed: ``EngineCore`` is built as a server
+builds it, with an executor that runs no model. The model's layers are made on torch's meta device, a card
+that is not there is a platform of vLLM's own class, and compiled kernels that cannot be loaded without a
+driver are stood in for, since nothing calls them. What moved between releases is found by looking
+(``filled``) or listed in ``MOVED``.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ import contextlib
 import dataclasses
 import gc
 import importlib
-import importlib.abc
-import importlib.machinery
-import inspect
 import json
 import logging
 import re
-import sys
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from kvroom.engines.config_folder import with_architecture
+from kvroom.engines.moved import filled, given_to, named
+from kvroom.engines.no_card import (
+    TritonConfig,
+    on_meta,
+    stand_in_for_driver,
+    stand_in_for_kernels,
+)
 
 REFUSALS = (ValueError, NotImplementedError, AssertionError)
 """How vLLM refuses a configuration."""
@@ -50,9 +55,9 @@ MOVED: dict[str, tuple[str, ...]] = {
     "get_current_attn_backends": ("vllm.v1.attention.backends.utils", "vllm.v1.worker.worker_base"),
 }
 """Where a name is defined, the newest place first."""
-KERNELS = re.compile(r"vllm(\.\w+)*\._(\w+_)?C(_stable_libtorch)?|vllm\.third_party\.flashmla\..*")
+KERNELS = r"vllm(\.\w+)*\._(\w+_)?C(_stable_libtorch)?|vllm\.third_party\.flashmla\..*"
 """Compiled modules, which load only beside a card's driver."""
-OPTIONAL = re.compile(r"(tilelang|cutlass)(\..*)?")
+OPTIONAL = r"(tilelang|cutlass)(\..*)?"
 """Packages that a server's environment has, and which modules need at their import."""
 SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
 PLACE_BITS = 40
@@ -61,99 +66,7 @@ PLACE_BITS = 40
 
 def _named(name: str) -> Any:
     """The object called ``name``, wherever this release keeps it."""
-    tried = []
-    for module in MOVED[name]:
-        try:
-            return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            tried.append(f"{module}: {error}")
-    raise ImportError(f"this vLLM has no {name} ({'; '.join(tried)})")
-
-
-def _filled(call: Callable[..., Any], **given: Any) -> Any:
-    """``call`` with those of ``given`` that it takes, and None for what else it needs."""
-    known = inspect.signature(call).parameters
-    needed = {
-        name: None
-        for name, parameter in known.items()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    }
-    return call(**{**needed, **{name: value for name, value in given.items() if name in known}})
-
-
-def _given(call: Callable[..., Any], **given: Any) -> Any:
-    """``call`` with those of ``given`` that it takes."""
-    known = inspect.signature(call).parameters
-    return call(**{name: value for name, value in given.items() if name in known})
-
-
-class Absent:
-    """What stands in for a kernel: it has any attribute, and tells that it supports what it is asked. Nothing
-    of its making is a number, a size or a tensor."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Absent(f"{self.name}.{name}")
-
-    def __or__(self, other: object) -> object:
-        return other  # in annotations
-
-    __ror__ = __or__
-
-    def __mro_entries__(self, bases: object) -> tuple[()]:
-        return ()
-
-    def __call__(self, *_: object, **__: object) -> Any:
-        """True of what tells whether something is supported, else another of its kind."""
-        return True if "support" in self.name or "available" in self.name else Absent(self.name)
-
-
-class AbsentQueue:
-    """What stands in for a card's stream or event."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        self.device = None
-
-
-class AbsentKernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports compiled modules as modules of ``Absent``."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """As importlib asks."""
-        optional = OPTIONAL.fullmatch(name)
-        if not (KERNELS.fullmatch(name) or (optional and self.lacks(optional[1]))):
-            return None
-        return importlib.machinery.ModuleSpec(name, self, is_package=bool(optional))
-
-    def lacks(self, package: str) -> bool:
-        """Whether ``package`` is not installed."""
-        return all(
-            importlib.machinery.PathFinder.find_spec(package, [path]) is None for path in sys.path
-        )
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """As importlib asks."""
-
-        def get(name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return Absent(name)
-
-        module.__getattr__ = get  # type: ignore[method-assign]
-
-
-class TritonConfig:
-    """A kernel's launch configuration, which modules read at their import."""
-
-    def __init__(
-        self, kwargs: Any = None, num_warps: int = 4, num_stages: int = 2, **_: Any
-    ) -> None:
-        self.kwargs, self.num_warps, self.num_stages = kwargs or {}, num_warps, num_stages
+    return named(MOVED, name)
 
 
 class Processes:
@@ -198,67 +111,6 @@ class Printed(logging.Handler):
             self.tokens = int(found[1].replace(",", ""))
 
 
-def _stand_in_for_driver(card: dict[str, Any]) -> None:
-    """Let torch tell of a card that is not there, to modules that ask it and not vLLM's platform."""
-    import torch
-
-    capability = tuple(map(int, card["capability"].split(".")))
-    facts = types.SimpleNamespace(
-        name=card["name"],
-        total_memory=card["memory_bytes"],
-        multi_processor_count=card.get("multiprocessors") or 132,
-        major=capability[0],
-        minor=capability[1],
-        is_integrated=bool(card.get("unified")),
-        shared_memory_per_block_optin=228 * 1024,
-        L2_cache_size=50 * 2**20,
-        warp_size=32,
-    )
-    told: dict[str, Callable[..., Any]] = {
-        "get_device_capability": lambda *_: capability,
-        "get_device_properties": lambda *_: facts,
-        "get_device_name": lambda *_: card["name"],
-        "device_count": lambda: card["count"],
-        "current_device": lambda: 0,
-        "Stream": AbsentQueue,
-        "Event": AbsentQueue,
-        "current_stream": lambda *_: AbsentQueue(),
-    }
-    for name, value in told.items():
-        setattr(torch.cuda, name, value)
-
-
-def _stand_in_for_kernels() -> None:
-    """Let modules import that name kernels which are not there."""
-    import torch
-
-    ops: Any = importlib.import_module("torch._ops")
-    sys.meta_path.insert(0, AbsentKernels())
-    namespace: Any = ops._OpNamespace
-    known, fake = namespace.__getattr__, torch.library.register_fake
-
-    def get(self: Any, name: str) -> Any:
-        try:
-            return known(self, name)
-        except AttributeError:
-            own = str(self.name).startswith(("_", "vllm"))
-            if name.startswith("__") or not own:
-                raise
-            return Absent(name)
-
-    def register(name: Any, function: Any = None, /, **more: Any) -> Any:
-        def registered(function: Any) -> Any:
-            try:
-                return fake(name, function, **more)
-            except RuntimeError:
-                return function  # of a kernel that is not there
-
-        return registered if function is None else registered(function)
-
-    namespace.__getattr__ = get
-    torch.library.register_fake = register
-
-
 def _with_triton() -> None:
     """Where there is no Triton, let configurations think that there is: the card's machine would have it."""
     triton: Any = importlib.import_module("vllm.triton_utils")
@@ -276,8 +128,8 @@ def _with_triton() -> None:
 def _pretend(card: dict[str, Any]) -> None:
     """Make vLLM run on a card that is not here."""
     platforms = importlib.import_module("vllm.platforms")
-    _stand_in_for_kernels()
-    _stand_in_for_driver(card)
+    stand_in_for_kernels(KERNELS, OPTIONAL, ("_", "vllm"))
+    stand_in_for_driver(card)
     cuda = importlib.import_module("vllm.platforms.cuda")
     capability = _named("DeviceCapability")(*map(int, card["capability"].split(".")))
     base: Any = getattr(cuda, "CudaPlatformBase", None) or cuda.CudaPlatform
@@ -317,28 +169,6 @@ def _groups_of_ranks(parallel: Any, stage: int) -> None:
     state._PP = Ranks(pp, stage)
 
 
-def _on_meta() -> Any:
-    """A torch mode in which nothing is laid onto a card."""
-    import torch
-
-    mode: Any = importlib.import_module("torch.overrides").TorchFunctionMode
-
-    def named(value: object) -> bool:
-        return isinstance(value, str | torch.device) and str(value).startswith("cuda")
-
-    class Meta(mode):  # type: ignore[misc]
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = dict(kwargs or {})
-            if named(kwargs.get("device")) or isinstance(kwargs.get("device"), int):
-                kwargs["device"] = "meta"
-            args = tuple("meta" if named(arg) else arg for arg in args)
-            return func(*args, **kwargs)
-
-    return Meta()
-
-
 class Worker:
     """A worker of one pipeline stage: it has the model's layers and nothing to run them."""
 
@@ -359,12 +189,12 @@ class Worker:
             workspace.init_workspace_manager(device)
         initialize, current = _named("initialize_model"), _named("set_current_vllm_config")
         dtype = _named("set_default_torch_dtype")
-        with _on_meta(), current(config), dtype(config.model_config.dtype), device:
+        with on_meta(), current(config), dtype(config.model_config.dtype), device:
             self.model = initialize(config)
             drafts: Any = getattr(config, "speculative_config", None)
             draft = getattr(drafts, "draft_model_config", None)
             if draft is not None and drafts.method not in ("ngram", "medusa", "mlp_speculator"):
-                _filled(initialize, vllm_config=config, model_config=draft, prefix="draft")
+                filled(initialize, vllm_config=config, model_config=draft, prefix="draft")
         platform = importlib.import_module("vllm.platforms").current_platform
         if hasattr(platform, "update_block_size_for_backend"):
             platform.update_block_size_for_backend(config)
@@ -394,21 +224,8 @@ def _arguments(words: Sequence[str]) -> tuple[Any, list[str]]:
     parser.error = refuse
     told = ["--load-format", "dummy", "--skip-tokenizer-init"]
     read, unread = parser.parse_known_args(["--model", "model", *told, *words])
-    _with_architecture("model")
+    with_architecture("model")
     return args.from_cli_args(read), unread
-
-
-def _with_architecture(folder: str) -> None:
-    """Name in the config of ``folder`` the class that transformers has for its model type, where it names
-    none."""
-    path = Path(folder) / "config.json"
-    config = json.loads(path.read_text())
-    if config.get("architectures"):
-        return
-    auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
-    known = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    if config.get("model_type") in known:
-        path.write_text(json.dumps(config | {"architectures": [known[config["model_type"]]]}))
 
 
 def _executor(cache_bytes: Sequence[int]) -> type:
@@ -485,14 +302,14 @@ def _spec_of(group: dict[str, Any], engine: dict[str, Any]) -> Any:
     heads["use_mla"] = False
     match group["type"]:
         case "sliding_window":
-            return _given(kinds.SlidingWindowSpec, **heads, sliding_window=group["window"])
+            return given_to(kinds.SlidingWindowSpec, **heads, sliding_window=group["window"])
         case "chunked_local":
             name = "attention_chunk_size"
-            return _given(kinds.ChunkedLocalAttentionSpec, **heads, **{name: group["chunk"]})
+            return given_to(kinds.ChunkedLocalAttentionSpec, **heads, **{name: group["chunk"]})
         case "mamba":
             caching = engine["enable_prefix_caching"]
             saved = group.get("prefill_checkpoint", 0)
-            return _given(
+            return given_to(
                 kinds.MambaSpec,
                 block_size=size,
                 shapes=((size * 64, 4),),
@@ -504,7 +321,7 @@ def _spec_of(group: dict[str, Any], engine: dict[str, Any]) -> Any:
                 prefill_checkpoint_alignment=saved or 1,
             )
         case _:
-            return _given(kinds.FullAttentionSpec, **heads)
+            return given_to(kinds.FullAttentionSpec, **heads)
 
 
 def _scripted(engine: dict[str, Any]) -> Any:
@@ -542,10 +359,10 @@ def _scripted(engine: dict[str, Any]) -> Any:
         config.cache_config.mamba_cache_mode = "align" if cached else "none"
     interface: Any = importlib.import_module("vllm.v1.kv_cache_interface")
     groups = [
-        _filled(interface.KVCacheGroupSpec, layer_names=[f"layer.{number}"], kv_cache_spec=spec)
+        filled(interface.KVCacheGroupSpec, layer_names=[f"layer.{number}"], kv_cache_spec=spec)
         for number, spec in enumerate(_spec_of(group, engine) for group in engine["groups"])
     ]
-    cache = _given(
+    cache = given_to(
         interface.KVCacheConfig,
         num_blocks=engine["num_gpu_blocks"],
         kv_cache_tensors=[],
@@ -797,7 +614,7 @@ class Player:
             make = _named("SamplingParams")
             params = make(max_tokens=length, ignore_eos=True, detokenize=False)
             self.params[length] = params
-        request = _filled(
+        request = filled(
             _named("Request"),
             request_id=name,
             prompt_token_ids=ids,
@@ -906,7 +723,7 @@ class Player:
             for name, gives in zip(names, samples, strict=True)
             if gives and name in self.requests
         ]
-        drafts = _filled(
+        drafts = filled(
             _named("DraftTokenIds"),
             req_ids=having,
             draft_token_ids=[[0] * self.drafts for _ in having],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
@@ -14,7 +14,6 @@ from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.flags import plain_args, switch
 from kvroom.engines.limits import FlagTrial, LimitFlags
 from kvroom.engines.releases import modelled, shown
-from kvroom.engines.serving_rules import ServingRules
 from kvroom.engines.vllm.adapters import adapters_of
 from kvroom.engines.vllm.answer import answer
 from kvroom.engines.vllm.command import COMMAND
@@ -24,7 +23,6 @@ from kvroom.engines.vllm.log import LOG
 from kvroom.engines.vllm.memory import estimates_graphs
 from kvroom.engines.vllm.metrics import METRICS
 from kvroom.engines.vllm.runtime import outside
-from kvroom.engines.vllm.serving import serving_rules
 from kvroom.engines.vllm.setup import setup
 from kvroom.engines.vllm.start_rules import narrowest_window
 from kvroom.engines.vllm.support import SUPPORT
@@ -34,6 +32,9 @@ from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import say_tokens
+
+if TYPE_CHECKING:
+    from kvroom.engines.serving_rules import ServingRules
 
 
 class Vllm(Engine):
@@ -62,6 +63,8 @@ class Vllm(Engine):
 
     def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
         """Its own scheduler."""
+        from kvroom.engines.vllm.serving import serving_rules  # where requests come
+
         return serving_rules(deployment)
 
     def free_at_start(self, deployment: Deployment, others_bytes: int) -> int:

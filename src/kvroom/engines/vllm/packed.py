@@ -3,8 +3,8 @@
 Beside the window, the compressed vectors and the indexer's keys, each compressor keeps the inputs of
 the tokens that it has not closed yet, as a short window in FP32. Latents take DeepSeek's packed FP8
 layout whatever the cache dtype. Sources: ``models/deepseek_v4`` and ``_get_packed_kv_cache_groups``
-(since 0.29; before, ``_get_kv_cache_groups_uniform_groups``, whose printed size weighs each group by its
-pages: ``get_max_concurrency_for_kv_cache_config``).
+(since 0.29; before, ``_get_kv_cache_groups_uniform_groups``). Up to 0.26 the printed size weighs each group
+by its pages (``get_max_concurrency_for_kv_cache_config``). Read in 0.21.0, 0.25.1 to 0.28.0 and 0.33.0.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ def _aligned(size: int) -> int:
 def packed_groups(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
     """Layers of one family together, long families cut so that all groups are about as long.
 
-    A block is as large as the largest group, or before 0.29 as all sizes of the full group side by
-    side, times the layers of a group. Raises CannotStart where the release does not know the model.
+    A block is as large as the largest group ("groups", "overlay"), as all sizes of the full group side by
+    side, times the layers of a group ("tuples"), or each size as often as one group has it ("buckets").
+    Raises CannotStart where the release does not know the model.
     """
     if rules.packed == "unknown":
         raise CannotStart("this release does not know this model's caches")
@@ -75,17 +76,22 @@ def packed_groups(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
     full, near = ordered[0], ordered[1:]
     paged = [_by_page(f) for f in ordered]
     longest = [max(map(len, pages.values())) for pages in paged]
-    if rules.packed == "tuples":
-        length = least_padding(longest, longest[0])
-        slots = length * sum(paged[0])
-        padding = slots - sum(spec.page_bytes for _, spec in full)
-        near = [_filled(members, tuple(paged[0])) for members in near]
-        paged = [paged[0], *map(_by_page, near)]
-    else:
+    if rules.packed == "groups":
         mixed = [n for n, p in zip(longest[1:], paged[1:], strict=True) if len(p) > 1]
         length = least_padding(longest[1:], max(mixed, default=1)) if mixed else max(longest)
-        padding = 0
-    weighed = rules.packed == "tuples"
+    else:
+        length = least_padding(longest, longest[0])
+    weighed = rules.packed in ("tuples", "buckets")
+    padding = 0
+    if weighed:
+        near = [_filled(members, tuple(paged[0])) for members in near]
+        paged = [paged[0], *map(_by_page, near)]
+        slots = (
+            length * sum(paged[0])
+            if rules.packed == "tuples"
+            else sum(size * _slots(size, paged, length) for size in paged[0])
+        )
+        padding = slots - sum(spec.page_bytes for _, spec in full)
     made = [Group(full[0][1], tuple(full), padding, weighed)]
     for members, pages in zip(near, paged[1:], strict=True):
         repeats = list(zip(*pages.values(), strict=True))
@@ -94,6 +100,13 @@ def packed_groups(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
             part = tuple(m for repeat in repeats[index::count] for m in repeat)
             made.append(Group(members[0][1], part, weighed=weighed))
     return made
+
+
+def _slots(size: int, paged: Sequence[dict[int, list[LayerSpec]]], length: int) -> int:
+    """Most members with pages of ``size`` that one group has; families beside the first are cut."""
+    counts = [len(pages.get(size, ())) for pages in paged]
+    cut = (ceil_div(count, ceil_div(count, length)) for count in counts[1:] if count)
+    return max([counts[0], *cut])
 
 
 def _filled(members: Sequence[LayerSpec], pages: Sequence[int]) -> list[LayerSpec]:

@@ -43,7 +43,7 @@ class VllmRules:
     value_width_full: bool = False
     value_width_window: bool = False
     """Values may be narrower than keys in full attention, in windows; before, both take the key's."""
-    packed: Literal["unknown", "tuples", "groups"] = "unknown"
+    packed: Literal["unknown", "tuples", "buckets", "overlay", "groups"] = "unknown"
     """How DeepSeek-V4's unequal pages lie in a block."""
     wide_fp8_pages: bool = False
     """Heads of 512 in an FP8 cache take pages of 64 tokens on Hopper (FlashAttention 4)."""
@@ -258,10 +258,10 @@ CHANGES: Changes = (
     ((0, 21, 0), {"selection_buffer": False, "batch_captured": True}),
     ((0, 22, 0), {"all_mode_speculation": True}),
     ((0, 22, 1), {"v2_models": "plain qwen3"}),
-    ((0, 24, 0), {"padded_pages": True, "window_block": "kernel"}),
+    ((0, 24, 0), {"padded_pages": True, "window_block": "kernel", "packed": "buckets"}),
     ((0, 25, 1), {"v2_models": "dense"}),
     ((0, 26, 0), {"in_flight_batches": True}),
-    ((0, 27, 0), {"latent_alignment": 128, "drafted_conv": DRAFTED_0_27}),
+    ((0, 27, 0), {"latent_alignment": 128, "drafted_conv": DRAFTED_0_27, "packed": "overlay"}),
     (
         (0, 28, 0),
         {

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from importlib.resources import files
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from kvroom.models.config import Config
@@ -37,7 +37,7 @@ _MIXES = re.compile(r"att|mixer|mamba|conv|recurrent|linear_attn|rwkv|lstm", re.
 @lru_cache(maxsize=1)
 def table() -> dict[str, Entry]:
     """Every class of the table by name."""
-    text = files("kvroom.models.hf").joinpath("classes.json").read_text("utf-8")
+    text = Path(__file__).with_name("classes.json").read_text("utf-8")
     found: dict[str, Entry] = json.loads(text)["classes"]
     for entry in found.values():
         entry["lists"].update({key: _unpacked(value) for key, value in entry["lists"].items()})

@@ -1,15 +1,19 @@
 """Run by the Python of an installed engine: answers questions in JSON lines, by the engine's own script.
 
-``python child.py SCRIPT`` reads a question a line from its standard input, ``{"ask": NAME, …}``, and writes
-an answer a line to what was its standard output: what the method NAME of the script's ``ENGINE`` gives, or
-``{"error": KIND, "message": …}``. KIND is ``refused`` where the engine itself refuses, ``missing`` where
-what is asked for is not there, ``failed`` otherwise. What the engine prints goes to its standard error.
+``python child.py SCRIPT [NAME=PATH …]`` reads a question a line from its standard input,
+``{"ask": NAME, …}``, and writes an answer a line to what was its standard output: what the method NAME of
+the script's ``ENGINE`` gives, or ``{"error": KIND, "message": …}``. KIND is ``refused`` where the engine
+itself refuses, ``missing`` where what is asked for is not there, ``failed`` otherwise. What the engine prints
+goes to its standard error.
 
-Standard library only: it imports nothing of kvroom, which that Python need not have.
+Standard library only: it imports nothing of kvroom, which that Python need not have. The script may import
+the modules NAME, each loaded from its PATH, and nothing else of kvroom.
 """
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -19,6 +23,24 @@ from types import ModuleType
 from typing import Any
 
 MESSAGE_CHARACTERS = 4000
+
+
+class Parts(importlib.abc.MetaPathFinder):
+    """Finds modules by their paths, each in packages that hold nothing else."""
+
+    def __init__(self, paths: dict[str, str]) -> None:
+        self.paths = paths
+        self.packages = {
+            name[:place] for name in paths for place, mark in enumerate(name) if mark == "."
+        }
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+        """As importlib asks."""
+        if name in self.paths:
+            return importlib.util.spec_from_file_location(name, self.paths[name])
+        if name in self.packages:
+            return importlib.machinery.ModuleSpec(name, None, is_package=True)
+        return None
 
 
 def script_at(path: str) -> ModuleType:
@@ -52,8 +74,9 @@ def failure(error: BaseException, refusals: tuple[type[BaseException], ...]) -> 
     }
 
 
-def main(path: str) -> None:
+def main(path: str, parts: dict[str, str]) -> None:
     """Answer until the questions end."""
+    sys.meta_path.insert(0, Parts(parts))
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the engine prints is no answer
     sys.stdout = sys.stderr
@@ -79,4 +102,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], dict(part.split("=", 1) for part in sys.argv[2:]))

@@ -19,6 +19,7 @@ from typing import Any
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.asked import AskedScript
 from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.flags import plain_name
 from kvroom.engines.registry import all_engines, engine_of
 from kvroom.errors import KvroomError
 from kvroom.launchers.launch import launch
@@ -127,13 +128,16 @@ class InstalledEngine:
         if scenario.disaggregation is not None:
             fix = "Ask about one pool at a time."
             raise KvroomError(FIELD, None, "asks one deployment, and these are two pools", fix)
-        own = workings.answer
-        if own.capacity is None and not own.cache_given and own.kv_bytes <= 0:
+        own, script = workings.answer, script_of(self.engine)
+        if (
+            own.capacity is None
+            and own.kv_bytes <= 0
+            and not (own.cache_given or script.by_free_memory)
+        ):
             note = f"{self.name} was not asked: nothing is left for cache"
             return Asked(workings=_with(workings, note), told={}, note=note)
         words, unsaid = self.words(workings, paths=paths)
-        sizes = list(own.stage_bytes) or [own.kv_bytes]
-        told = self.ask("capacity", words=words, cache_bytes=[max(0, size) for size in sizes])
+        told = self.ask("capacity", words=words, **_memory(own, script))
         answer = _answered(own, told, self.name)
         note = difference(own, answer, self.name)
 
@@ -150,7 +154,10 @@ class InstalledEngine:
         plain = replace(workings.plan, scenario=replace(scenario, model=MODEL))
         launched = launch(replace(workings, plan=plain))
         words: list[str] = []
+        given = {plain_name(name) for name in scenario.engine_args}
         for name, *values in launched.flags:
+            if plain_name(name) == self.engine.limits.share and plain_name(name) not in given:
+                continue  # it has a rule of its own for that
             if name.endswith("speculative-config") and values:
                 values = [self._draft(json.loads(values[0]), scenario, paths=paths)]  # noqa: PLW2901
             words += [name, *values]
@@ -173,6 +180,18 @@ class InstalledEngine:
         (place / "config.json").write_text(json.dumps(config))
 
 
+def _memory(own: EngineAnswer, script: AskedScript) -> dict[str, Any]:
+    """What an engine is told of its memory: the cache's bytes a stage, or what is free on its fullest rank
+    before its weights are loaded and after."""
+    if not script.by_free_memory:
+        return {"cache_bytes": [max(0, size) for size in own.stage_bytes or (own.kv_bytes,)]}
+    sizes = {each.name: each.bytes for each in own.accounts}
+    beside = {"activations", "graphs", "kv", "unused"}
+    before = own.gpu_bytes - sizes.get("runtime", 0)
+    loaded = sum(size for name, size in sizes.items() if name not in beside | {"runtime"})
+    return {"memory": {"before_load": before, "after_load": max(0, before - loaded)}}
+
+
 def _with(workings: Workings, note: str) -> Workings:
     plan = workings.plan
     return replace(workings, plan=replace(plan, warnings=(note, *plan.warnings)))
@@ -192,9 +211,16 @@ def _answered(own: EngineAnswer, told: Mapping[str, Any], name: str) -> EngineAn
     before = own.capacity or EngineCapacity()
     blocks, tokens = told["num_blocks"], told["kv_tokens"]
     concurrency = told["max_concurrency"]
+    window, slots = told.get("window_tokens"), told.get("state_slots")
+    same = (blocks, window, slots) == (
+        before.num_blocks,
+        before.window_tokens,
+        before.state_slots,
+    )
+    if concurrency is None and same:
+        concurrency = before.max_concurrency
     if concurrency is None and tokens:
         concurrency = tokens / told["max_model_len"]
-    same = blocks == before.num_blocks
     share = blocks / before.num_blocks if before.num_blocks else 1.0
     made = replace(
         before,
@@ -206,6 +232,8 @@ def _answered(own: EngineAnswer, told: Mapping[str, Any], name: str) -> EngineAn
         low=None if before.low is None else before.low * share,
         high=None if before.high is None else before.high * share,
         max_running_requests=told["max_num_seqs"],
+        window_tokens=window,
+        state_slots=slots,
     )
     return replace(own, capacity=made, starts=True, reason="", refusals=(), warnings=())
 
@@ -223,6 +251,8 @@ def difference(own: EngineAnswer, told: EngineAnswer, name: str) -> str:
         ("num_blocks", "blocks"),
         ("block_tokens", "tokens a block"),
         ("kv_tokens", "tokens"),
+        ("window_tokens", "tokens of windows"),
+        ("state_slots", "slots of state"),
         ("max_running_requests", "requests in a step"),
     ):
         ours, theirs = getattr(own.capacity, field, None), getattr(told.capacity, field)
@@ -262,7 +292,7 @@ def installed(
     variables: dict[str, str] = {}
     if script.longer_variable:
         variables[script.longer_variable] = "1"
-    with InstalledProcess(program, script.path, limits=limits, variables=variables) as process:
+    with InstalledProcess(program, script, limits=limits, variables=variables) as process:
         about = process.ask("about", card=card_of(deployment))
         if about.get("error") == "missing" and not _has(program, script.package):
             fix = f"Give the Python that has it, or {script.install} there."

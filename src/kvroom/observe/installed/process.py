@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from kvroom.engines.asked import AskedScript
 from kvroom.errors import KvroomError
 from kvroom.records import dataclass
 from kvroom.units import GIB, MIB, show_gib
@@ -58,7 +59,7 @@ class InstalledProcess:
     def __init__(
         self,
         python: str,
-        script: Path,
+        script: AskedScript,
         *,
         limits: ProcessLimits | None = None,
         variables: Mapping[str, str] | None = None,
@@ -71,9 +72,10 @@ class InstalledProcess:
         self._tail = b""
         self._answers = b""
         caches = {name: str(self.folder) for name in ("VLLM_CACHE_ROOT", "SGLANG_CACHE_ROOT")}
+        parts = [f"{name}={path}" for name, path in script.parts.items()]
         try:
             self._process = subprocess.Popen(
-                [python, "-s", str(CHILD), str(script)],
+                [python, "-s", str(CHILD), str(script.path), *parts],
                 cwd=self.folder,
                 env={**os.environ, **QUIET, **caches, **(variables or {})},
                 stdin=subprocess.PIPE,

@@ -29,6 +29,8 @@ class EngineFacts:
     """Which of the process's schedulers it is."""
     steps_in_flight: int
     max_model_len: int
+    keeps_stale: bool = True
+    """Whether a request that is preempted keeps tokens of steps that were under way."""
 
 
 class InstalledScheduler:
@@ -85,6 +87,13 @@ class InstalledScheduler:
         requests, output = self.requests, SchedulerOutput()
         self.blocks_in_use = told["held"]
         self.running_count, self.waiting_count = told["running"], told["waiting"]
+        for index, left in told.get("shorter", ()):
+            request = requests[index]
+            request.final_tokens = request.num_prompt_tokens + left
+        for index in told.get("refused", ()):
+            refused = requests.pop(index)
+            refused.status = RequestStatus.DROPPED
+            output.dropped.append(refused)
         for index in told.get("preempted", ()):
             request = requests[index]
             request.status = RequestStatus.PREEMPTED
@@ -123,7 +132,7 @@ class InstalledScheduler:
             stale = request.stale_tokens > 0
             if stale:
                 request.stale_tokens -= tokens
-            if not samples or request.status in GONE:
+            if not samples or request.status in GONE or (stale and not self.facts.keeps_stale):
                 continue
             gained = 1
             if drafts and self.drafts is not None:

@@ -77,6 +77,7 @@ def facts_of(begun: Mapping[str, Any], told: Mapping[str, Any]) -> EngineFacts:
         number=begun["number"],
         steps_in_flight=begun["steps_in_flight"],
         max_model_len=told["max_model_len"],
+        keeps_stale=begun.get("keeps_stale", True),
     )
 
 

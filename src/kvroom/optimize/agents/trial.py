@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvroom.engines import serving_rules
+from kvroom.engines import served_by
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
 from kvroom.planner.plan import Workings
@@ -117,7 +117,7 @@ def tried(
     source = sessions.at_once(users, calls_of(users), seed)
     warmup = usual_warmup(source)
     assert workings.timing is not None
-    rules = serving_rules(workings.deployment, workings.answer)
+    rules = served_by(workings.deployment, workings.answer)
     naming = Naming(rules.name_tokens, getattr(source, "hash_tokens", None))
     noted = Recomputed(step_clock(workings.timing.clock), naming.unit * naming.block_tokens, warmup)
     limit = _late_limit(slo, source.requests - warmup) if short else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +13,8 @@ from kvroom import __version__
 from kvroom.errors import nearest
 from kvroom.ui.terminal.plain import MOST_COLUMNS, colour, spell_out
 
+SELDOM = 50_000
+"""Objects made between two looks for garbage in circles."""
 COMMANDS = {
     "agents": "Say how many sessions of agents hold, and why no more.",
     "calibrate": "Learn a machine's own memory and times from measurements.",
@@ -111,9 +114,17 @@ class Commands(click.Group):
         ] + options
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Spell signs out where a terminal shows ASCII only, then run as any group does."""
+        """Spell signs out where a terminal shows ASCII only, then run as any group does.
+
+        Modules are read, and questions answered, with next to no garbage in circles: it is looked for seldom.
+        """
         spell_out()
-        return super().main(*args, **kwargs)
+        before = gc.get_threshold()
+        gc.set_threshold(SELDOM, *before[1:])
+        try:
+            return super().main(*args, **kwargs)
+        finally:
+            gc.set_threshold(*before)
 
 
 @click.group(

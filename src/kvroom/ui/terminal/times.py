@@ -8,7 +8,6 @@ from typing import Any
 from kvroom.answer.plan import Cost, Pool
 from kvroom.latency.load import Load
 from kvroom.planner.plan import Workings
-from kvroom.planner.tiers import tiers
 from kvroom.ui.terminal.text import wrapped
 from kvroom.units import (
     say_tokens,
@@ -19,7 +18,6 @@ from kvroom.units import (
     show_seconds,
     show_usd,
 )
-from kvroom.workloads.synthetic import spread_of, spreads
 
 
 def times(workings: Workings) -> list[str]:
@@ -102,7 +100,11 @@ def load_in_words(workings: Workings) -> str:
     )
     lengths = f"{say_tokens(load.input_tokens)} in, {say_tokens(load.output_tokens)} out"
     workload = workings.plan.scenario.workload
-    if workload is not None and spreads(workload):
+    if workload is None:
+        return f"{who}, {lengths}"
+    from kvroom.workloads.synthetic import spread_of, spreads  # where somebody comes
+
+    if spreads(workload):
         wide = spread_of(workload, workings.deployment.context_tokens)
         lengths += f", ± {wide:.0%}".replace("%", " %") if wide >= 0.005 else ""
     return f"{who}, {lengths}"
@@ -194,6 +196,8 @@ def _cost(workings: Workings) -> list[str]:
 def _tiers(workings: Workings) -> list[str]:
     if workings.timing is None:
         return []
+    from kvroom.planner.tiers import tiers  # where all is told
+
     found = tiers(workings)
     lines = ["Tiers of memory, each so many times larger and slower than the one above"]
     for t in found["tiers"]:

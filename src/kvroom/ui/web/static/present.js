@@ -20,6 +20,7 @@ export function present(store) {
   const slides = /** @type {HTMLElement[]} */ ([...deck.querySelectorAll(".slide")]);
   let at = 0;
   let turn = 0;
+  let playing = new AbortController();
 
   /** The answer that a slide draws. @param {HTMLElement} slide @returns {Promise<any>} */
   async function answerOf(slide) {
@@ -50,8 +51,14 @@ export function present(store) {
     byId("slide-back").disabled = at === 0;
     byId("slide-on").disabled = at === slides.length - 1;
     const figure = /** @type {any} */ (slides[at].querySelector(".fig")?.firstElementChild);
+    playing.abort();
+    playing = new AbortController();
+    const { signal } = playing;
     deck.setAttribute("aria-busy", "true");
-    const answer = await answerOf(slides[at]).catch(() => null);
+    const played = figure.localName === "kv-replay";
+    const answer = played
+      ? await import("./replay-slide.js").then(({ playSlide }) => playSlide(figure, store.scenario, signal)).catch(() => null)
+      : await answerOf(slides[at]).catch(() => null);
     if (mine !== turn) return;
     deck.removeAttribute("aria-busy");
     if (answer) figure.answer = answer;
@@ -81,6 +88,7 @@ export function present(store) {
   });
   const arrive = () => {
     if (store.view === "present") show(Number(store.others.slide ?? 1) - 1);
+    else playing.abort();
   };
   for (const event of ["view", "others", "answer"]) store.addEventListener(event, arrive);
   arrive();

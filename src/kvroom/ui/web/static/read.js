@@ -2,7 +2,7 @@
 import { glide } from "./glide.js";
 import { settle } from "./roving.js";
 import { Stage } from "./stage.js";
-import { words } from "./words.js";
+import { mark, words } from "./words.js";
 import { cards, grouped, memory, modelName, tokens } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
@@ -73,13 +73,14 @@ export function read(store) {
       bar.classList.toggle("asking", of !== name);
       bar.classList.toggle("bare", name === "growth" && grow.value === "0");
       bar.answer = answer;
+      mark(byId("talk"), answer, store.others);
       byId("stage-said").replaceChildren(...caption(answer, name === "growth" ? GROWTH[grow.value] : null));
     },
     act: (name) => {
       if (!["growth", "full"].includes(name)) reveal(false);
     },
   });
-  const flow = new Stage(byId("flow"), store, { scene, draw: (answer) => (byId("step").answer = answer) });
+  const flow = new Stage(byId("flow"), store, { scene, draw: (answer) => (mark(byId("flow"), answer, store.others), (byId("step").answer = answer)) });
 
   // ---- one user's cache ----
   const told = () => {

@@ -13,6 +13,9 @@ let asking = null;
 /** What a word asks. @param {string} text @returns {Scenario} */
 const changeOf = (text) => Object.fromEntries(text.split(";").map((part) => part.split("=")).map(([key, value]) => [key, /^\d+$/.test(value) ? Number(value) : value]));
 
+/** The name of the width in which the cache is stored, where it is one. @param {import("./types").Answer["figures"]["price"]} price */
+const widthOf = ({ kinds, turns }) => turns.bits.find(({ value }) => kinds.every(({ bits }) => bits === value))?.kv_dtype;
+
 class SettingWord extends HTMLElement {
   connectedCallback() {
     if (this.firstElementChild) return;
@@ -36,19 +39,29 @@ class SettingWord extends HTMLElement {
     return { concurrency: null, ...changeOf(this.getAttribute("set") ?? "") };
   }
 
-  /** @param {Scenario} scenario @param {Record<string, string>} others */
-  told(scenario, others) {
+  /** Marks the word that says what is shown. @param {import("./types").Answer} answer @param {Record<string, string>} others */
+  told({ scenario, figures }, others) {
     const [key, value] = this.getAttribute("also")?.split("=") ?? [];
-    const on = key ? others[key] === value : Object.entries(changeOf(this.getAttribute("set") ?? "")).every(([key, value]) => scenario[key] === value);
+    /** @type {Scenario} */
+    const shown = scenario.kv_dtype === "auto" ? { ...scenario, kv_dtype: widthOf(figures.price) } : scenario;
+    const on = key ? others[key] === value : Object.entries(changeOf(this.getAttribute("set") ?? "")).every(([key, value]) => shown[key] === value);
     this.querySelector("button")?.setAttribute("aria-pressed", String(on));
   }
+}
+
+/**
+ * Mark, among the words of a place, those that say what is shown there.
+ * @param {ParentNode} place @param {import("./types").Answer} answer @param {Record<string, string>} others
+ */
+export function mark(place, answer, others) {
+  for (const word of place.querySelectorAll("kv-set")) /** @type {SettingWord} */ (word).told?.(answer, others);
 }
 
 /** @param {Store} store */
 export function words(store) {
   asking = store;
   const show = () => {
-    for (const word of document.querySelectorAll("kv-set")) /** @type {SettingWord} */ (word).told(store.answer.scenario, store.others);
+    mark(document, store.answer, store.others);
   };
   for (const event of ["answer", "others"]) store.addEventListener(event, show);
   show();

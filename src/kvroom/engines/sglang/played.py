@@ -1,0 +1,322 @@
+"""An installed SGLang's own scheduler, served a batch at a time, in its own Python (``asked.py`` builds it).
+
+Requests come as its tokenizer's process would send them, and each batch goes through its own ``run_batch``
+and ``process_batch_result``; what the worker would compute is a token that is told with the batch's output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import inspect
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvroom.engines.no_card import off_card
+
+PLACE_BITS = 24
+"""Where names of blocks stand for token ids, an id is a name and a place in so many low bits."""
+
+
+NATIVE: dict[str, Callable[..., Any]] = {
+    "attention_backends": lambda: ("torch_native", "torch_native"),
+    "support_triton": lambda *_: False,
+}
+"""What asks whether there is Triton, as it is where there is none."""
+
+
+def _record(cls: Any, **given: Any) -> Any:
+    """A record of ``cls`` with those of ``given`` that it has, and None for what else it needs."""
+    known = inspect.signature(cls).parameters
+    needed = {name: None for name, each in known.items() if each.default is each.empty}
+    return cls(**{**needed, **{name: value for name, value in given.items() if name in known}})
+
+
+def _without_triton(server: Any) -> None:
+    """Take SGLang's own ways over plain tensors, where it has one beside a kernel."""
+    for name in ("sglang.srt.mem_cache.allocation", "sglang.srt.mem_cache.common"):
+        with contextlib.suppress(ImportError):
+            module: Any = importlib.import_module(name)
+            for known, value in NATIVE.items():
+                if hasattr(module, known):
+                    setattr(module, known, value)
+    todo = [server.token_to_kv_pool_allocator]
+    while todo:
+        allocator = todo.pop()
+        if getattr(allocator, "use_triton_kernels", False):
+            allocator.use_triton_kernels = False
+        todo += [each for each in vars(allocator).values() if "Allocator" in type(each).__name__]
+
+
+class Sampled(list[int]):
+    """Token ids of a batch, as the worker's tensor would give them."""
+
+    def tolist(self) -> list[int]:
+        """As a tensor's."""
+        return list(self)
+
+
+class SglangPlayer:
+    """One scheduler as it serves: what it was given, what is on its way."""
+
+    def __init__(self, server: Any) -> None:
+        if "running_batch" not in inspect.signature(server.get_next_batch_to_run).parameters:
+            why = "a scheduler to be stepped from outside (it runs its own loop before 0.5.17)"
+            raise ImportError(why)
+        self.server = server
+        self.place = off_card()
+        self.requests: dict[str, Any] = {}
+        self.answers: dict[str, Callable[[int], int]] = {}
+        self.names: dict[int, int] = {}
+        self.lengths: dict[str, int] = {}
+        self.running: set[str] = set()
+        self.known: set[str] = set()
+        self.in_flight: dict[int, tuple[Any, Any]] = {}
+        self.last: list[Any] = []
+        self.number = 0
+        self.busy = False
+        io: Any = importlib.import_module("sglang.srt.managers.io_struct")
+        self.incoming = io.TokenizedGenerateReqInput
+        self.sampling = importlib.import_module(
+            "sglang.srt.sampling.sampling_params"
+        ).SamplingParams
+        self.result = importlib.import_module("sglang.srt.managers.utils").GenerationBatchResult
+        server.model_worker.forward_batch_generation = self._forward
+        for holder in (server, getattr(server, "output_streamer", None)):
+            if hasattr(holder, "stream_output"):
+                kind: Any = type(holder)
+                kind.stream_output = lambda *_, **__: None
+        if hasattr(server, "enable_skip_finishing_decode"):
+            server.enable_skip_finishing_decode = server.enable_overlap
+        server.result_queue = deque()
+        _without_triton(server)
+        gc.collect()
+        gc.freeze()
+
+    def facts(self) -> dict[str, Any]:
+        """What whoever steps it needs to know."""
+        server = self.server
+        return {
+            "num_blocks": int(server.max_total_num_tokens) // int(server.page_size) + 1,
+            "steps_in_flight": 2 if server.enable_overlap else 1,
+            "hash_tokens": int(server.page_size),
+            "drafts": 0,
+            "keeps_stale": False,
+        }
+
+    def step(
+        self,
+        add: Sequence[dict[str, Any]] = (),
+        done: Sequence[tuple[int, dict[str, int]]] = (),
+        drop: Sequence[int] = (),
+    ) -> dict[str, Any]:
+        """Take the outputs of batches that are ``done``, queue those to ``add``, and schedule the next batch.
+
+        Of a batch each request is a row ``[request, tokens, samples, drafts]``, or its number alone where
+        it decodes one token. ``same`` stands for the rows of the batch before.
+        """
+        answer: dict[str, Any] = {}
+        with self.place:
+            finished = [index for number, _ in done for index in self._update(number)]
+            for index in drop:
+                self._drop(str(index))
+            if self.busy and not self.in_flight and not self.requests:
+                self.server.last_batch = None
+                self.server.on_idle()
+                self.busy = False
+            refused, shorter = [], []
+            for request in add:
+                left = self._add(**request)
+                if left is None:
+                    refused.append(request["index"])
+                elif left != self.lengths[str(request["index"])]:
+                    shorter.append((request["index"], left))
+            if finished:
+                answer["finished"] = finished
+            if refused:
+                answer["refused"] = refused
+            if shorter:
+                answer["shorter"] = shorter
+            return answer | self._schedule()
+
+    def _add(
+        self,
+        *,
+        index: int,
+        prompt: Any,
+        output: Any,
+        priority: int | None = None,
+        arrival: float = 0.0,
+        shares: tuple[Sequence[int], int, int] | None = None,
+    ) -> int | None:
+        """A request: ``prompt`` and ``output`` as runs ``[first, count]`` of token ids, or as counts, where
+        names of blocks (``shares``: names, blocks a name, blocks named) stand for them. How long its
+        answer may become; None where the scheduler refuses it."""
+        server, name = self.server, str(index)
+        if isinstance(prompt, int):
+            ids, answer = self._named(index, prompt, shares)
+            length = int(output)
+        else:
+            ids = array("q")
+            for first, count in prompt:
+                ids.extend(range(first, first + count))
+            own = array("q")
+            for first, count in output:
+                own.extend(range(first, first + count))
+            length, start = len(own), len(ids)
+
+            def answer(place: int) -> int:
+                return own[place - start]
+
+        params = self.sampling(max_new_tokens=length)
+        params.normalize(None)
+        made = _record(
+            self.incoming,
+            rid=name,
+            input_ids=ids,
+            sampling_params=params,
+            return_logprob=False,
+            logprob_start_len=-1,
+            top_logprobs_num=0,
+            stream=False,
+            priority=priority,
+        )
+        before = len(server.waiting_queue)
+        server.handle_generate_request(made)
+        if len(server.waiting_queue) == before:
+            return None
+        request = server.waiting_queue[-1]
+        if request.finished() or getattr(request, "to_finish", None):
+            server.waiting_queue.pop()
+            return None
+        request.vocab_size = None
+        self.busy = True
+        self.requests[name], self.answers[name] = request, answer
+        self.lengths[name] = length
+        return int(request.sampling_params.max_new_tokens)
+
+    def _named(
+        self, index: int, prompt: int, shares: tuple[Sequence[int], int, int] | None
+    ) -> tuple[array[int], Callable[[int], int]]:
+        """Ids of a prompt of which names of blocks are known, and what gives the id of a later place."""
+        names, unit, named = shares or ((), 1, 0)
+        span = unit * int(self.server.page_size)
+        known = self.names
+        bases = [known.setdefault(name, len(known) + 1) << PLACE_BITS for name in names]
+        shared = named * int(self.server.page_size)
+        private = -(index + 1) << PLACE_BITS
+
+        def at(place: int) -> int:
+            if place < shared:
+                return bases[place // span] + place % span
+            return private + place
+
+        ids, place = array("q"), 0
+        while place < min(prompt, shared):
+            end = min(place // span * span + span, prompt, shared)
+            first = at(place)
+            ids.extend(range(first, first + end - place))
+            place = end
+        ids.extend(range(private + place, private + prompt))
+        return ids, at
+
+    def _drop(self, name: str) -> None:
+        server = self.server
+        server.waiting_queue = [each for each in server.waiting_queue if each.rid != name]
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        for kept in (self.requests, self.answers, self.lengths):
+            kept.pop(name, None)
+        self.running.discard(name)
+
+    def _schedule(self) -> dict[str, Any]:
+        server, running = self.server, self.running
+        batch = self._next()
+        rows: list[Any] = []
+        admitted: list[tuple[int, int, bool]] = []
+        prefill = batch is not None and batch.forward_mode.is_extend()
+        for place, request in enumerate(batch.reqs if batch else ()):
+            name = request.rid
+            if name not in self.requests:
+                continue  # finished while this batch was made
+            index = int(name)
+            if not prefill:
+                rows.append(index)
+                continue
+            tokens = int(batch.extend_lens[place])
+            rows.append((index, tokens, request is not server.chunked_req, 0))
+            if name not in running:
+                running.add(name)
+                admitted.append((index, int(batch.prefix_lens[place]), name in self.known))
+                self.known.add(name)
+        waiting = {each.rid for each in server.waiting_queue}
+        lost = [name for name in running if name in waiting]
+        running.difference_update(lost)
+        answer: dict[str, Any] = {
+            "held": self._held(),
+            "running": len(running),
+            "waiting": len(waiting),
+        }
+        if admitted:
+            answer["admitted"] = admitted
+        if lost:
+            answer["preempted"] = sorted(map(int, lost))
+        if rows and rows == self.last:
+            answer["same"] = True
+        else:
+            answer["rows"] = self.last = rows
+        if rows:
+            answer["step"] = self.number
+        elif waiting:
+            answer["first"] = int(server.waiting_queue[0].rid)
+        if batch is not None:
+            result = server.run_batch(batch)
+            sent = (batch.copy() if server.enable_overlap else batch, result)
+            self.in_flight[self.number] = sent
+            if server.enable_overlap:
+                server.result_queue.append(sent)
+            self.number += 1
+        return answer
+
+    def _next(self) -> Any:
+        server = self.server
+        plan = server.get_next_batch_to_run(
+            running_batch=server.running_batch, last_batch=server.last_batch
+        )
+        server.running_batch = plan.running_batch
+        server.last_batch = plan.batch_to_run
+        return plan.batch_to_run
+
+    def _held(self) -> int:
+        server = self.server
+        free = int(server.token_to_kv_pool_allocator.available_size())
+        free += int(server.tree_cache.evictable_size())
+        used = int(server.max_total_num_tokens) - free
+        return -(-used // int(server.page_size))
+
+    def _forward(self, batch: Any, *_: object, **__: object) -> Any:
+        import torch
+
+        return self.result(next_token_ids=torch.zeros(len(batch.reqs), dtype=torch.int64))
+
+    def _update(self, number: int) -> list[int]:
+        batch, result = self.in_flight.pop(number)
+        if self.server.enable_overlap:
+            self.server.result_queue.popleft()
+        result.next_token_ids = Sampled(
+            [
+                self.answers[each.rid](len(each.origin_input_ids) + len(each.output_ids))
+                if each.rid in self.answers
+                else 0
+                for each in batch.reqs
+            ]
+        )
+        self.server.process_batch_result(batch, result)
+        done = [each.rid for each in batch.reqs if each.rid in self.requests and each.finished()]
+        for name in done:
+            self._forget(name)
+        return list(map(int, done))
