@@ -184,7 +184,7 @@ def arguments(words: Sequence[str]) -> tuple[Any, list[str]]:
     parser.error = refuse  # type: ignore[method-assign,assignment]
     with_architecture("model")
     told = ["--model-path", fresh("model"), "--load-format", "dummy", "--skip-tokenizer-init"]
-    read, unread = parser.parse_known_args([*told, *words])
+    read, unread = parser.parse_known_args([*words, *told])  # the last word holds
     return args.from_cli_args(read), unread
 
 
@@ -220,6 +220,10 @@ def _forgotten() -> None:
         named(MOVED, "destroy_distributed_environment")()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+    state: Any = importlib.import_module(STATE)
+    for name, value in list(vars(state).items()):
+        if type(value).__name__ == "GroupCoordinator":
+            setattr(state, name, None)
     with contextlib.suppress(ImportError, AttributeError):
         importlib.import_module("sglang.srt.runtime_context").reset_context()
     with contextlib.suppress(ImportError):
