@@ -150,8 +150,10 @@ class SglangAsked:
         stages = int(args.pp_size)
         if stages == 1:
             return self._built(args, 0, synced), unread
-        for stage in range(stages):
-            self._built(arguments(words)[0], stage, synced)
+        built = [self._built(arguments(words)[0], stage, synced) for stage in range(stages)]
+        if not synced.said:  # older releases: each stage by itself
+            return min(built, key=lambda server: int(server.max_total_num_tokens)), unread
+        del built
         synced.least = min(synced.said)
         return self._built(args, 0, synced), unread
 
