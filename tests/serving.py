@@ -45,7 +45,7 @@ class Noted(Outcome):
         """Every gap, in order of size."""
         gaps = self.gaps
         gaps.settle()
-        runs = zip(gaps.first, gaps.slope, gaps.steps, gaps.weight, strict=True)
+        runs = (run for piece in gaps.pieces() for run in zip(*piece, strict=True))
         return sorted(f + s * i for f, s, n, w in runs for i in range(n) for _ in range(w))
 
 

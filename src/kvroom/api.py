@@ -46,9 +46,11 @@ if TYPE_CHECKING:
     from kvroom.observe.watch import Sample
     from kvroom.optimize.agents.answer import AgentsAnswer
     from kvroom.optimize.cliff import Cliff
+    from kvroom.optimize.day.answer import Day
     from kvroom.optimize.fit import Fit
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.pack.answer import Packed
+    from kvroom.optimize.scaling import ScaleSweep
     from kvroom.optimize.search.answers import Found
     from kvroom.optimize.search.played import PlayedTrace
     from kvroom.optimize.split import Splits
@@ -508,6 +510,47 @@ def simulate(
             return played(asked.workings, scheduler_of(engine, asked))
 
 
+def day(
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    slo: str | tuple[Objective, ...] = "",
+    all_day: bool | None = None,
+    seed: int | None = None,
+    cluster: str | None = None,
+    journal: str | None = None,
+    progress: Progress | None = None,
+    hub: HubReader | bool = True,
+    paths: bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> Day:
+    """A day of requests by the hour: replicas that are needed, times over the day, cost.
+
+    The ``workload`` has a day's arrivals (``"day:1e9/day:peak=1.6"``). A sample of replicas is simulated at a
+    dozen loads and the day is led through them as a fluid, so that 10^9 requests take seconds; what that is
+    off was measured and is in the ``bands``. ``replicas`` stay ``all_day`` (where more than one is asked,
+    unless told); else each hour has as many as hold ``slo`` (means and percentiles of ttft and tpot).
+    ``cluster``, ``journal`` and ``progress`` as in ``simulate``. The answer has ``figures``, ``holds`` and
+    the shapes that ``levers`` has: a row an hour. Raises KvroomError for a question that is none of a day.
+    """
+    from kvroom.clusters import Workers, workers_of
+    from kvroom.optimize.day.day import day as answered
+
+    with _asking(hub):
+        question = scenario(model, gpu, **keys)
+        plan_of(question, paths=paths)
+        workers = Workers(None, 1) if cluster is None else workers_of(cluster)
+        return answered(
+            question,
+            slo=_objectives(slo),
+            all_day=question.replicas > 1 if all_day is None else all_day,
+            seed=seed,
+            pool=workers.pool,
+            journal=journal,
+            progress=progress,
+        )
+
+
 def _check_spread(*, on_end: object, on_frame: object, scheduler: str) -> None:
     """KvroomError for what is not asked of many workers."""
     for name, value in (("on_end", on_end), ("on_frame", on_frame)):
@@ -637,6 +680,46 @@ def cliff(
         question = scenario(model, gpu, **keys)
         return swept(
             parse_range(key),
+            question,
+            _requests(
+                question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+            ),
+            slo=_objectives(slo),
+            watch=watch,
+            paths=paths,
+            on_point=on_point,
+        )
+
+
+def scale_to(
+    targets: str,
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    trace: str | os.PathLike[str] | Iterable[Request] | None = None,
+    slo: str | tuple[Objective, ...] = "",
+    seed: int | None = None,
+    hash_tokens: int | str | None = None,
+    skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
+    watch: Watch | None = None,
+    on_point: Callable[[Any], None] | None = None,
+    hub: HubReader | bool = True,
+    paths: bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> ScaleSweep:
+    """The same simulation with the autoscaler at each of ``"waiting=2..64"``: what each target costs a day,
+    which is the cheapest within ``slo``, and what as many replicas as there may be would cost, always.
+
+    Requests are those of ``simulate``; ``on_point`` is told of each target as it is done.
+    """
+    from kvroom.optimize.scaling import parse_targets, sweep
+
+    with _asking(hub):
+        question = scenario(model, gpu, **keys)
+        return sweep(
+            parse_targets(targets),
             question,
             _requests(
                 question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
@@ -1263,13 +1346,15 @@ def _opener(
     def opened(path: str | Held) -> Trace | Iterable[Request]:
         if isinstance(path, str) and recorded_requests(path):
             return tuple(Recording.open(path).requests())
+        far = isinstance(path, str) and "://" in path
         return Trace(
-            path,
+            installed.remote_file(path) if far else path,  # type: ignore[arg-type]  # text it is
             hash_tokens=ids,
             skip_bad_lines=skip,
             columns=columns,
             tokenizer=count,
             unpack_zstd=installed.unpack_zstd(),
+            parquet=installed.parquet_rows(),
         )
 
     return opened

@@ -15,6 +15,7 @@ from kvroom.planner.plan import work
 from kvroom.planner.simulate import parse_slo
 from kvroom.planner.simulation import simulation
 from kvroom.scenario.scenario import Scenario
+from kvroom.simulator import metrics
 from kvroom.simulator.part import Part
 from kvroom.workloads.synthetic import of_workload
 from kvroom.workloads.traces.reader import Trace
@@ -218,3 +219,29 @@ def test_what_one_process_keeps_is_not_asked_of_many():
     with pytest.raises(KvroomError, match="schedules in one process only"):
         api.simulate(asked, cluster="processes:2", scheduler="engine")
     assert workers_of("processes:1").pool is None
+
+
+def test_runs_in_a_file_are_counted_as_those_in_memory(monkeypatch):
+    """Few runs at a time or all of them: the same gaps, to the last one."""
+    draws = random.Random(3)
+    runs = [
+        (
+            draws.randrange(10**6, 10**7),
+            draws.randrange(0, 50),
+            draws.randrange(1, 40),
+            draws.randrange(1, 9),
+        )
+        for _ in range(3000)
+    ]
+    found = []
+    for most in (1 << 21, 64):
+        monkeypatch.setattr(metrics, "MOST", most)
+        gaps = metrics.Gaps()
+        for first, slope, steps, weight in runs:
+            spent = steps * first + slope * steps * (steps - 1) // 2
+            gaps.add((first, slope, steps, weight, spent))
+            gaps.settle(100)
+        ranks = [1, gaps.count // 2, gaps.count * 99 // 100, gaps.count]
+        found.append((gaps.count, gaps.total_ps, gaps.ranked(ranks), len(list(gaps.pieces())) > 1))
+    assert found[0][:3] == found[1][:3]
+    assert [file for *_, file in found] == [False, True]

@@ -123,16 +123,23 @@ def chained(told: Iterable[Explanation]) -> Iterator[Explanation]:
     """Each with ``of`` as the keys that are told too: in a pattern ``*`` stands for the figure's own places,
     or for every place there is."""
     all_told = list(told)
-    keys = [e.figure for e in all_told]
+    keys = {e.figure: None for e in all_told}
+    matched: dict[str, list[str]] = {}
     for e in all_told:
-        found = [key for pattern in e.of for key in _matching(pattern, e.figure, keys)]
-        yield replace(e, of=tuple(key for key in dict.fromkeys(found) if key != e.figure))
+        found = [key for pattern in e.of for key in _matching(pattern, e.figure, keys, matched)]
+        of = tuple(key for key in dict.fromkeys(found) if key != e.figure)
+        yield e if of == e.of else replace(e, of=of)
 
 
-def _matching(pattern: str, figure_key: str, keys: list[str]) -> list[str]:
+def _matching(
+    pattern: str, figure_key: str, keys: Mapping[str, None], matched: dict[str, list[str]]
+) -> list[str]:
+    """The ``keys`` that ``pattern`` means for a figure; ``matched`` keeps what was looked for before."""
     if "*" not in pattern:
         return [pattern] if pattern in keys else []
     places = _PLACE.findall(figure_key)
     own = pattern.replace(".*", places[0], 1) if places else pattern
-    shape = re.compile(re.escape(own).replace(r"\.\*", r"\.\d+"))
-    return [key for key in keys if shape.fullmatch(key)]
+    if own not in matched:
+        shape = re.compile(re.escape(own).replace(r"\.\*", r"\.\d+"))
+        matched[own] = [key for key in keys if shape.fullmatch(key)]
+    return matched[own]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, compress
 from operator import mul
-from typing import NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
 
 from kvroom.kvcache.request import ServedRequest
 
@@ -15,6 +16,8 @@ BINS = 65536
 """How finely runs of gaps are told apart before they are counted one by one."""
 
 
+MOST = 1 << 21
+"""Runs that are kept in memory (64 MiB of them)."""
 NUMBERS = 5 * 4096
 """Numbers of runs that are packed at once."""
 
@@ -24,10 +27,10 @@ class Gaps:
 
     A run is ``steps`` gaps of ``first``, ``first + slope``, … picoseconds, each had by ``weight`` requests.
     ``add`` takes one as (first, slope, steps, weight, how long it lasts); every few thousand of them want
-    ``settle``.
+    ``settle``. Beyond ``MOST`` runs they lie in a temporary file.
     """
 
-    __slots__ = ("_fresh", "add", "first", "slope", "steps", "total_ps", "weight")
+    __slots__ = ("_file", "_fresh", "_laid", "add", "first", "slope", "steps", "total_ps", "weight")
 
     def __init__(self) -> None:
         self.first = array("q")
@@ -36,7 +39,13 @@ class Gaps:
         self.weight = array("q")
         self.total_ps = 0
         self._fresh: list[int] = []
+        self._file: IO[bytes] | None = None
+        self._laid: list[int] = []  # runs in each piece of the file
         self.add = self._fresh.extend
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
     def settle(self, least: int = 1) -> None:
         """Put runs that were added lately, if they are so many numbers, into the columns, where they take
@@ -44,17 +53,50 @@ class Gaps:
         if len(self._fresh) >= least:
             first, slope, steps, weight, spent = (self._fresh[number::5] for number in range(5))
             self.total_ps += sum(map(mul, spent, weight))
-            self.first += array("q", first)
-            self.slope += array("q", slope)
-            self.steps += array("q", steps)
-            self.weight += array("q", weight)
+            self.take(*(array("q", column) for column in (first, slope, steps, weight)))
             self._fresh.clear()
+
+    def take(
+        self, first: array[int], slope: array[int], steps: array[int], weight: array[int]
+    ) -> None:
+        """Put columns of runs behind those that are there."""
+        self.first += first
+        self.slope += slope
+        self.steps += steps
+        self.weight += weight
+        if len(self.first) >= MOST:
+            if self._file is None:
+                self._file = TemporaryFile()  # noqa: SIM115 (it goes when this goes)
+            self._file.seek(0, 2)
+            for column in self._columns:
+                column.tofile(self._file)
+            self._laid.append(len(self.first))
+            for column in self._columns:
+                del column[:]
+
+    @property
+    def _columns(self) -> tuple[array[int], array[int], array[int], array[int]]:
+        return self.first, self.slope, self.steps, self.weight
+
+    def pieces(self) -> Iterator[tuple[array[int], array[int], array[int], array[int]]]:
+        """All runs, piece by piece: firsts, slopes, steps, weights."""
+        self.settle()
+        if self._file is not None:
+            self._file.seek(0)
+        for runs in self._laid:
+            assert self._file is not None
+            read = [array("q") for _ in range(4)]
+            for column in read:
+                column.fromfile(self._file, runs)
+            first, slope, steps, weight = read
+            yield first, slope, steps, weight
+        if self.first:
+            yield self._columns
 
     @property
     def count(self) -> int:
         """How many gaps there are."""
-        self.settle()
-        return sum(map(mul, self.steps, self.weight))
+        return sum(sum(map(mul, steps, weight)) for _, _, steps, weight in self.pieces())
 
     def ranked(self, ranks: Sequence[int]) -> list[int]:
         """The gaps that are the ``ranks``-th smallest (from 1), exactly.
@@ -62,16 +104,19 @@ class Gaps:
         Runs are told apart by their first gap, in narrow bins. No run grows by more than ``most``, so a
         rank's gap lies at most that far above the bin that its rank falls into.
         """
-        self.settle()
-        if not self.first:
+        ends = [
+            (max(map(mul, slope, steps)), min(first), max(first))
+            for first, slope, steps, _ in self.pieces()
+        ]
+        if not ends:
             return []
-        most = max(map(mul, self.slope, self.steps))
-        low, high = min(self.first), max(self.first)
+        most = max(end[0] for end in ends)
+        low, high = min(end[1] for end in ends), max(end[2] for end in ends)
         width = max(1, (high - low + most) // BINS)
-        places = [(first - low) // width for first in self.first]
         bins = [0] * ((high - low) // width + 1)
-        for place, gaps in zip(places, map(mul, self.steps, self.weight), strict=True):
-            bins[place] += gaps
+        for first, _, steps, weight in self.pieces():
+            for start, gaps in zip(first, map(mul, steps, weight), strict=True):
+                bins[(start - low) // width] += gaps
         upto = list(accumulate(bins))
         reach = most // width + 1
         places_of = [bisect_left(upto, rank) for rank in ranks]
@@ -80,28 +125,34 @@ class Gaps:
             for place in places_of
             for one_place in range(place - reach, place + reach + 1)
         }
-        near = [index for index, place in enumerate(places) if place in around]
+        near = tuple(array("q") for _ in range(4))
+        for piece in self.pieces():
+            chosen = [(first - low) // width in around for first in piece[0]]
+            for column, numbers in zip(near, piece, strict=True):
+                column.extend(compress(numbers, chosen))
         ranked: list[int] = []
         for rank, place in zip(ranks, places_of, strict=True):
             start = place - reach
-            within = [i for i in near if start <= places[i] <= place + reach]
+            least, end = low + start * width, low + (place + reach + 1) * width
+            chosen = [least <= first < end for first in near[0]]
+            runs = [array("q", compress(column, chosen)) for column in near]
             below = upto[start - 1] if start > 0 else 0
             least = low + place * width
-            ranked.append(self._ranked(rank - below, within, least, least + width - 1 + most))
+            ranked.append(_ranked(rank - below, runs, least, least + width - 1 + most))
         return ranked
 
-    def _ranked(self, rank: int, near: Sequence[int], low: int, high: int) -> int:
-        """The ``rank``-th smallest gap of the runs ``near``, known to lie from ``low`` to ``high``."""
-        runs = [(self.first[i], self.slope[i], self.steps[i], self.weight[i]) for i in near]
-        while low < high:
-            middle = (low + high) // 2
-            count = 0
-            for first, slope, steps, weight in runs:
-                if first <= middle:
-                    within = min(steps, (middle - first) // slope + 1) if slope else steps
-                    count += within * weight
-            low, high = (low, middle) if count >= rank else (middle + 1, high)
-        return low
+
+def _ranked(rank: int, runs: Sequence[array[int]], low: int, high: int) -> int:
+    """The ``rank``-th smallest gap of ``runs`` (columns), known to lie from ``low`` to ``high``."""
+    while low < high:
+        middle = (low + high) // 2
+        count = 0
+        for first, slope, steps, weight in zip(*runs, strict=True):
+            if first <= middle:
+                within = min(steps, (middle - first) // slope + 1) if slope else steps
+                count += within * weight
+        low, high = (low, middle) if count >= rank else (middle + 1, high)
+    return low
 
 
 class RequestLimits(NamedTuple):

@@ -29,7 +29,6 @@ COUNTS = (
     "gained_tokens",
 )
 TIMES = ("ttft_ps", "e2e_ps", "tpot_ps")
-RUNS = ("first", "slope", "steps", "weight")
 REPLICA = ("requests", "completed", "prompt_tokens", "cached_tokens", "peak_blocks")
 CHUNK = 1 << 18
 """Numbers that are packed together."""
@@ -57,7 +56,7 @@ def tally(fleet: Cluster) -> dict[str, Any]:
         "gaps_ps": out.gaps.total_ps,
         "peak_blocks": fleet.peak_blocks,
         "times": {name: packed(getattr(out, name)) for name in TIMES},
-        "runs": {name: packed(getattr(out.gaps, name)) for name in RUNS},
+        "runs": [[packed(column) for column in piece] for piece in out.gaps.pieces()],
         "warm": out.warm,
         "line": fleet.timeline.moments,
         "at_once": fleet.timeline.at_once,
@@ -78,10 +77,9 @@ def add(fleet: Cluster, told: Mapping[str, Any], places: Sequence[int]) -> None:
         own = getattr(out, name)
         for piece in unpacked(own.typecode, told["times"][name]):
             own += piece
-    for name in RUNS:
-        column = getattr(out.gaps, name)
-        for piece in unpacked("q", told["runs"][name]):
-            column += piece
+    for columns in told["runs"]:
+        for four in zip(*(unpacked("q", column) for column in columns), strict=True):
+            out.gaps.take(*four)
     out.gaps.total_ps += told["gaps_ps"]
     for name, times in told["warm"].items():
         out.warm[name] += times

@@ -18,6 +18,10 @@ V1_ENGINE: Release = (0, 8, 0)
 FAR: Release = (9999, 9999, 9999)
 
 
+PAIR_LINKS = ("NVLink bridge", "NVLink bridge (pair)", "NVLink bridge (cut)")
+"""Links of the catalogue that join two cards."""
+
+
 @dataclass(frozen=True)
 class VllmSetup:
     """What every rule is asked with."""
@@ -60,8 +64,9 @@ class VllmSetup:
 
     @property
     def linked(self) -> bool:
-        """Whether the GPUs reach each other's memory directly."""
-        return self.d.device.scale_up is not None
+        """Whether the GPUs reach each other's memory directly; a bridge joins two cards, not four."""
+        link = self.d.device.scale_up
+        return link is not None and not (self.d.layout.gpus > 2 and link.name in PAIR_LINKS)
 
     @property
     def gathered(self) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 from kvroom.errors import KvroomError
 from kvroom.optimize.levers.lever import Lever, Unmodelled
 from kvroom.planner.plan import Workings
-from kvroom.planner.simulate import serve
 from kvroom.records import dataclass
 from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
@@ -60,6 +59,8 @@ def served(
 
     ``watch`` is called as it goes on, and may raise to end it.
     """
+    from kvroom.planner.simulate import serve  # where a simulation is asked for
+
     scenario = made.plan.scenario
     if source is None:
         if scenario.workload is None:

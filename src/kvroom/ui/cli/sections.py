@@ -31,9 +31,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "--most",
     ),
     "The run": (
-        "--simulate", "--seed", "--seeds", "--warmup", "--splits", "--cliff", "--script", "--journal",
-        "--cluster", "--sweep", "--policy", "--block-tokens", "--capacity", "--interval", "--count",
-        "--window", "--timeout",
+        "--simulate", "--seed", "--seeds", "--warmup", "--splits", "--cliff", "--scale-to", "--day",
+        "--script", "--journal", "--cluster", "--sweep", "--policy", "--block-tokens", "--capacity",
+        "--interval", "--count", "--window", "--timeout",
     ),
     "Questions from files": ("--scenario", "--jsonl"),
 }  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import click
@@ -28,6 +29,7 @@ from kvroom.ui.export import check_places, report_options, write
 from kvroom.ui.rows import RowFile
 from kvroom.ui.terminal.cluster import splits_text
 from kvroom.ui.terminal.progress import Progress, seldom_collected, units_progress
+from kvroom.ui.terminal.scaling import scaling_text
 from kvroom.units import parse_count
 from kvroom.workloads.synthetic import of_workload
 
@@ -55,6 +57,17 @@ STOPPED = 130
     "--splits", is_flag=True, help="Try every prefill:decode split of --disaggregation's GPUs."
 )
 @click.option("--cliff", metavar="KEY=FROM..TO", help="Sweep rate or kv_blocks; where p99 breaks.")
+@click.option(
+    "--scale-to",
+    metavar="KEY=A..B",
+    help="Sweep the autoscaler: which target is cheapest within --slo (waiting=2..64).",
+)
+@click.option(
+    "--day",
+    "by_hour",
+    is_flag=True,
+    help="A day by the hour: replicas needed, times, cost, from a sample.",
+)
 @click.option(
     "--describe",
     "describe_only",
@@ -90,7 +103,9 @@ def simulate(
     slo: str | None,
     per_request: str | None,
     cliff: str | None,
+    scale_to: str | None,
     splits: bool,
+    by_hour: bool,
     describe_only: bool,
     script_file: str | None,
     html: str | None,
@@ -109,13 +124,11 @@ def simulate(
     in engine steps.
     """
     from kvroom.ui.terminal import simulation as text
+    from kvroom.ui.terminal.day import show as day_text
 
     check_places(html=html, svg=svg)
     if script_file is not None:
-        script = codec.read_json(script_file, "--script")
-        played = api.play(script, scheduler=scheduler, engine_python=engine_python)
-        write(played, html=html, svg=svg)
-        click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
+        _play(script_file, scheduler, engine_python, (html, svg), as_json=as_json)
         return
     if trace is not None and given.get("workload"):
         fix = "Give --trace or --workload."
@@ -134,77 +147,109 @@ def simulate(
         )
         _answer(described, text.describe_text, as_json=as_json)
         return
-    if scheduler != "own" and (cliff is not None or splits):
-        fix = "Leave --cliff and --splits out, or --scheduler."
+    if scheduler != "own" and (cliff is not None or splits or scale_to is not None):
+        fix = "Leave --cliff, --splits and --scale-to out, or --scheduler."
         raise KvroomError("--scheduler", scheduler, "serves one simulation at a time", fix)
+    asked = given.get("replicas") is not None
     scenario = scenario_from(given)
+    goals = parse_slo(slo) if slo else ()
+    times: dict[str, Any] = {
+        "warmup": _warmup(warmup),
+        "sessions": _sessions(sessions),
+        "recorded_times": recorded_times,
+    }
     many = 1 if seeds is None else parse_count("--seeds", seeds, low=1, high=1000)
-    if cluster is not None or journal is not None:
-        _check_spread(cliff=cliff, splits=splits, per_request=per_request)
-        try:
-            spread = api.simulate(
-                scenario,
-                seeds=many,
-                warmup=_warmup(warmup),
-                sessions=_sessions(sessions),
-                recorded_times=recorded_times,
-                keep_requests=False,
-                scheduler=scheduler,
-                cluster=cluster,
-                journal=journal,
-                progress=units_progress(),
-                slo=parse_slo(slo) if slo else (),
-                **requests,
-            )
-        except KeyboardInterrupt:
-            click.echo(f"kvroom: stopped; {_goes_on(journal)}", err=True)
-            sys.exit(STOPPED)
-        write(spread, html=html, svg=svg)
-        _answer(spread.to_dict(), lambda _: text.show(spread), as_json=as_json)
-        return
-    with Progress(_expected(scenario, trace)) as progress, seldom_collected():
-        run: dict[str, Any] = {
-            **requests,
-            "slo": parse_slo(slo) if slo else (),
-            "watch": progress.watch,
-        }
-        if cliff is not None:
-            fallen = api.cliff(cliff, scenario, **run)
-        elif splits:
-            try:
-                split = api.splits(scenario, **run)
-            except Stopped:
-                _stopped()
-        else:
-            with RowFile(per_request) as rows:
-                answer = api.simulate(
-                    scenario,
-                    seeds=many,
-                    warmup=_warmup(warmup),
-                    sessions=_sessions(sessions),
-                    recorded_times=recorded_times,
-                    on_end=rows.on_over,
-                    keep_requests=False,
-                    scheduler=scheduler,
-                    engine_python=engine_python,
-                    **run,
-                )
-    write(fallen if cliff is not None else split if splits else answer, html=html, svg=svg)
-    if cliff is not None:
-        _answer(fallen.to_dict(), lambda _: text.cliff_text(fallen), as_json=as_json)
-    elif splits:
-        _answer(split.to_dict(), lambda _: splits_text(split), as_json=as_json)
+    found: Any
+    show: Callable[[Any], str]
+    others = {"--cliff": cliff, "--splits": splits, "--per-request": per_request}
+    others["--scale-to"] = scale_to
+    others["--scheduler"] = scheduler if scheduler != "own" else None
+    who: dict[str, Any] = {"cluster": cluster, "journal": journal, "slo": goals}
+    if by_hour:
+        others |= {"--seeds": seeds, "--warmup": warmup, "--sessions": sessions, "--trace": trace}
+        _check_alone("--day", {**others, "--recorded-times": recorded_times})
+        who |= {"seed": requests["seed"], "all_day": asked or None}
+        found, show = _or_stopped(partial(api.day, scenario, **who), journal), day_text
+    elif cluster is not None or journal is not None:
+        _check_alone("--cluster and --journal", others)
+        who |= {**requests, **times, "seeds": many, "keep_requests": False}
+        found, show = _or_stopped(partial(api.simulate, scenario, **who), journal), text.show
     else:
-        _answer(answer.to_dict(), lambda _: text.show(answer), as_json=as_json)
-    if not splits and (fallen if cliff is not None else answer).stopped:
+        run: dict[str, Any] = {**requests, "slo": goals}
+        once = {**times, "seeds": many, "scheduler": scheduler, "engine_python": engine_python}
+        with Progress(_expected(scenario, trace)) as progress, seldom_collected():
+            run["watch"] = progress.watch
+            sweeps = (cliff, scale_to)
+            found, show = _alone(scenario, run, once, sweeps, splits=splits, rows=per_request)
+    write(found, html=html, svg=svg)
+    _answer(found.to_dict(), lambda _: show(found), as_json=as_json)
+    if getattr(found, "stopped", False):
         _stopped()
 
 
-def _check_spread(*, cliff: str | None, splits: bool, per_request: str | None) -> None:
-    for flag, value in (("--cliff", cliff), ("--splits", splits), ("--per-request", per_request)):
+def _play(
+    script_file: str,
+    scheduler: str,
+    engine_python: str | None,
+    places: tuple[str | None, str | None],
+    *,
+    as_json: bool,
+) -> None:
+    """A script against the rules alone."""
+    from kvroom.ui.terminal import simulation as text
+
+    script = codec.read_json(script_file, "--script")
+    played = api.play(script, scheduler=scheduler, engine_python=engine_python)
+    html, svg = places
+    write(played, html=html, svg=svg)
+    click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
+
+
+def _alone(
+    scenario: Scenario,
+    run: Mapping[str, Any],
+    once: Mapping[str, Any],
+    sweeps: tuple[str | None, str | None],
+    *,
+    splits: bool,
+    rows: str | None,
+) -> tuple[Any, Callable[[Any], str]]:
+    """What this process simulates: a sweep (of loads, of the autoscaler's targets), splits, or one
+    simulation (``once``); how it is shown."""
+    from kvroom.ui.terminal import simulation as text
+
+    cliff, scale_to = sweeps
+    if scale_to is not None:
+        return api.scale_to(scale_to, scenario, **run), scaling_text
+    if cliff is not None:
+        return api.cliff(cliff, scenario, **run), text.cliff_text
+    if splits:
+        try:
+            return api.splits(scenario, **run), splits_text
+        except Stopped:
+            _stopped()
+    with RowFile(rows) as file:
+        keep: dict[str, Any] = {"on_end": file.on_over, "keep_requests": False}
+        return api.simulate(scenario, **run, **once, **keep), text.show
+
+
+def _check_alone(what: str, said: Mapping[str, str | bool | None]) -> None:
+    """KvroomError for a flag that does not go with ``what``."""
+    for flag, value in said.items():
         if value:
-            fix = f"Leave {flag} out, or --cluster and --journal."
-            raise KvroomError(flag, None if value is True else value, "is of one process", fix)
+            told = None if value is True else value
+            raise KvroomError(
+                flag, told, f"does not go with {what}", f"Leave out {flag} or {what}."
+            )
+
+
+def _or_stopped(ask: Callable[..., Any], journal: str | None) -> Any:
+    """What comes of asking; Ctrl-C ends it."""
+    try:
+        return ask(progress=units_progress())
+    except KeyboardInterrupt:
+        click.echo(f"kvroom: stopped; {_goes_on(journal)}", err=True)
+        sys.exit(STOPPED)
 
 
 def _goes_on(journal: str | None) -> str:

@@ -1,7 +1,8 @@
 """What the page replays: small workloads on a pool small enough to draw, made of the page's question.
 
 The pool is vLLM's, given as many blocks as the slider says. Requests come as fast as fills the middle of
-the slider's blocks, so that the cliff is in sight on any model and card.
+the slider's blocks, so that the cliff is in sight on any model and card. The page lists them as it starts, so
+what plays them is imported where one is asked for.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import field, replace
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvroom import api
 from kvroom.engines import served_by
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.kvcache.prefix_cache import PrefixCache
-from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, step_clock
-from kvroom.optimize.cliff import CliffRange
+from kvroom.planner.place import lengthened
 from kvroom.planner.plan import Workings
 from kvroom.records import dataclass
 from kvroom.scenario.command_line import command
@@ -27,6 +26,9 @@ from kvroom.scenario.engine_names import DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.units import ceil_div, check_int
+
+if TYPE_CHECKING:
+    from kvroom.kvcache.prefix_cache import PrefixCache
 
 CONTEXT_TOKENS = 2048
 MOST_DRAWN = 4096
@@ -245,9 +247,9 @@ def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, 
             f"played by {engine_of(DEFAULT_ENGINE).label}'s rules in place of {asked.engine}'s"
         )
     longest = lengths.longest_tokens if lengths else CONTEXT_TOKENS
-    base = Scenario.from_dict(
-        {**kept, "engine": DEFAULT_ENGINE, "context_tokens": ceil_div(longest, 1024) * 1024}
-    )
+    tokens = ceil_div(longest, 1024) * 1024
+    base = Scenario.from_dict({**kept, "engine": DEFAULT_ENGINE, "context_tokens": tokens})
+    base = lengthened(base, paths=False)
     if api.workings(base, paths=False, hub=False).timing is None:
         name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
         notes.append(f"step times of {KNOWN_CARD}, as {name} does not say how fast it computes")
@@ -257,6 +259,8 @@ def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, 
 
 def _sizes(workings: Workings, typical: Lengths) -> tuple[tuple[int, ...], float]:
     """The slider's sizes in blocks, and the rate in requests a second that fills the middle one."""
+    from kvroom.optimize.cliff import CliffRange
+
     rules = served_by(workings.deployment, workings.answer)
     if workings.timing is None:
         fix = "Choose a card of the catalogue."
@@ -285,6 +289,8 @@ def _sizes(workings: Workings, typical: Lengths) -> tuple[tuple[int, ...], float
 
 def _blocks(cache: PrefixCache, tokens: int) -> int:
     """Blocks that a request of ``tokens`` tokens is let in with."""
+    from kvroom.kvcache.request import ServedRequest
+
     one = ServedRequest(0, 0, tokens, 1)
     cache.enter(one)
     return sum(group.need(one, tokens, (), 0, True) for group in cache.groups)

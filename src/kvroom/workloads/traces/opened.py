@@ -24,6 +24,7 @@ CHUNK_BYTES = 1 << 16
 MAX_ITEM_SIGNS = 16_000_000
 """Of a list's item: what breaks off in it is read so far before it is refused."""
 GZIP, XZ, ZSTD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
+PARQUET = b"PAR1"
 
 Unpack = Callable[[IO[bytes]], IO[bytes]]
 """A packed stream → what is in it."""
@@ -40,8 +41,31 @@ class Held:
         return self.name
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A trace in object storage at the address ``name``, or a folder of such (``parts``)."""
+
+    name: str
+    stream: Callable[[], IO[bytes]] = field(repr=False)
+    parts: tuple[RemoteFile, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+TraceFile = Path | Held | RemoteFile
+ParquetRows = Callable[[TraceFile], Iterator[Mapping[str, Any]]]
+"""The rows of a Parquet file, read batch by batch."""
+
+
+def is_parquet(path: TraceFile) -> bool:
+    """Whether the file begins as Parquet does."""
+    with opened(path, None, lambda: "its beginning", whole=False) as stream:
+        return stream.read(len(PARQUET)) == PARQUET
+
+
 def numbered_lines(
-    path: Path | Held, unpack_zstd: Unpack | None = None
+    path: TraceFile, unpack_zstd: Unpack | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """The lines of a trace, unpacked if need be, with their numbers from 1; blank ones left out.
 
@@ -60,18 +84,32 @@ def numbered_lines(
 
 @contextmanager
 def opened(
-    path: Path | Held, unpack_zstd: Unpack | None, where: Callable[[], str]
+    path: TraceFile, unpack_zstd: Unpack | None, where: Callable[[], str], *, whole: bool = True
 ) -> Iterator[IO[bytes]]:
-    """The unpacked bytes of a trace; KvroomError where it cannot be read or breaks off after ``where``."""
+    """The unpacked bytes of a trace (not ``whole``: as they lie); KvroomError where it cannot be read or
+    breaks off after ``where``."""
     try:
         if isinstance(path, Held):
             yield io.BytesIO(path.data)
             return
+        if isinstance(path, RemoteFile):
+            with path.stream() as far:
+                buffered: Any = io.BufferedReader(cast("io.RawIOBase", far))
+                if not whole:
+                    yield buffered
+                    return
+                with _unpacked(buffered, path, unpack_zstd) as stream:
+                    yield stream
+            return
         if not path.is_file():
             fix = "Give the path of a trace file."
             raise KvroomError("trace", str(path), "is not a file", fix)
-        with path.open("rb") as raw, _unpacked(raw, path, unpack_zstd) as stream:
-            yield stream
+        with path.open("rb") as raw:
+            if not whole:
+                yield raw
+                return
+            with _unpacked(raw, path, unpack_zstd) as stream:
+                yield stream
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         why = f"breaks off or is garbled after {where()} ({error})"
         raise KvroomError("trace", str(path), why, "Fetch the file again.") from None
@@ -84,7 +122,7 @@ def opened(
 
 @contextmanager
 def _unpacked(
-    raw: io.BufferedReader, path: Path, unpack_zstd: Unpack | None
+    raw: io.BufferedReader, path: Path | RemoteFile, unpack_zstd: Unpack | None
 ) -> Iterator[IO[bytes]]:
     head = raw.peek(8)[:8]
     if head.startswith(GZIP):
@@ -150,7 +188,7 @@ def _object(row: Any, text: str) -> Mapping[str, Any]:
 
 
 def json_items(
-    path: Path | Held, unpack_zstd: Unpack | None = None
+    path: TraceFile, unpack_zstd: Unpack | None = None
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The objects of a JSON file that is one value: of a list its items, else the value itself, with their
     numbers from 1. Only one item, or twice its bytes, is held at a time.

@@ -13,9 +13,10 @@ value itself.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,11 @@ from kvroom.workloads.traces import formats, servegen, vllm_log
 from kvroom.workloads.traces.base import Format, Item, RowOptions, Tokenizer
 from kvroom.workloads.traces.opened import (
     Held,
+    ParquetRows,
+    RemoteFile,
+    TraceFile,
     Unpack,
+    is_parquet,
     json_items,
     json_row,
     numbered_lines,
@@ -78,7 +83,7 @@ class Counts:
 class _Source:
     """One file of a trace: its format, and how its rows lie in it."""
 
-    path: Path | Held
+    path: TraceFile
     format: Format
     whole: bool
     """One JSON value, not a line a row."""
@@ -86,6 +91,7 @@ class _Source:
     """The number of the header's line (0: none)."""
     columns: Sequence[str] = ()
     delimiter: str = ","
+    parquet: bool = False
 
     def parse(self, line: bytes) -> Mapping[str, Any]:
         """A line as a row."""
@@ -95,12 +101,13 @@ class _Source:
 
 
 class Trace:
-    """A trace, of a file, a folder of files of one format, or Held; each iteration reads it anew and yields
-    its Requests in file order.
+    """A trace, of a file, a folder of files of one format, Held, or a RemoteFile; each iteration reads it
+    anew and yields its Requests in file order.
 
     ``hash_tokens`` is how many tokens one hash id stands for; where it is not given it is told from
     the lengths of the first rows. ``columns`` names those of any CSV or JSONL (``columns.parse``).
-    ``tokenizer`` counts text, ``unpack_zstd`` reads zstd; both are of libraries that kvroom need not have.
+    ``tokenizer`` counts text, ``unpack_zstd`` reads zstd, ``parquet`` the rows of Parquet; all are of
+    libraries that kvroom need not have.
     ``counts`` is what the latest iteration met. Arrivals count from the
     first request. KvroomError where the file cannot be read or is of no known format, and, unless
     ``skip_bad_lines``, at the first wrong line.
@@ -108,20 +115,22 @@ class Trace:
 
     def __init__(
         self,
-        path: str | Path | Held,
+        path: str | TraceFile,
         *,
         hash_tokens: int | None = None,
         skip_bad_lines: bool = False,
         columns: str | Mapping[str, str] | None = None,
         tokenizer: Tokenizer | None = None,
         unpack_zstd: Unpack | None = None,
+        parquet: ParquetRows | None = None,
     ) -> None:
-        self.path = path if isinstance(path, Held) else Path(path)
+        self.path = path if isinstance(path, Held | RemoteFile) else Path(path)
         self.skip_bad_lines = skip_bad_lines
         self.counts = Counts()
         self._named = None if columns is None else column_names.parse(columns)
         self._tokenizer = tokenizer
         self._unpack_zstd = unpack_zstd
+        self._parquet = parquet
         self._names_sessions: bool | None = None
         self._files = _files(self.path)
         self._clients = servegen.client_files(self._files)
@@ -256,6 +265,9 @@ class Trace:
         return KvroomError("row", ", ".join(row)[:60], why, "Give a trace of one format.")
 
     def _lines(self, source: _Source) -> Iterator[tuple[int, bytes | Mapping[str, Any]]]:
+        if source.parquet:
+            yield from enumerate(self._rows_of(source.path), 1)
+            return
         for number, line in numbered_lines(source.path, self._unpack_zstd):
             if number > source.header:
                 yield number, line
@@ -287,8 +299,34 @@ class Trace:
                 f"line {number:,}: {error.field} {shortened(error.value)} {error.message}"
             )
 
-    def _source(self, path: Path | Held) -> _Source:
+    def _rows_of(self, path: TraceFile) -> Iterator[Mapping[str, Any]]:
+        """The rows of a Parquet file; a CSV format's have its names and their text."""
+        if self._parquet is None:
+            fix = "Install kvroom[traces], or write it as CSV or JSONL."
+            raise KvroomError("trace", str(path), "is Parquet", fix)
+        text = None
+        for row in self._parquet(path):
+            if text is None:
+                text = self._is_text(row)
+            yield {key.strip().lower(): str(cell) for key, cell in row.items()} if text else row
+
+    def _is_text(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row of Parquet is one of a CSV format's columns."""
+        if self._named is not None:
+            return False
+        try:
+            return formats.format_of(row, "").csv
+        except KvroomError:
+            return True
+
+    def _source(self, path: TraceFile) -> _Source:
         """The file's format and the way that its rows lie, told by its first row."""
+        if is_parquet(path):
+            for row in self._rows_of(path):
+                keys = list(row) if self._is_text(row) else row
+                told = ", ".join(row)[:60].encode()
+                return _Source(path, self._format(keys, told), whole=False, parquet=True)
+            raise KvroomError("trace", str(path), "is empty", formats.KNOWN)
         first: KvroomError | None = None
         for number, line in numbered_lines(path, self._unpack_zstd):
             text = line.lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -310,7 +348,7 @@ class Trace:
                     break
         raise first or KvroomError("trace", str(path), "is empty", formats.KNOWN)
 
-    def _is_log(self, path: Path | Held) -> bool:
+    def _is_log(self, path: TraceFile) -> bool:
         """Whether one of the first lines is one of vLLM's request log."""
         if self._named is not None:
             return False
@@ -323,13 +361,33 @@ class Trace:
             return False
 
         def rows() -> Iterator[Mapping[str, Any]]:
-            for _, line in islice(numbered_lines(self._first.path, self._unpack_zstd), PEEK_LINES):
+            for _, line in islice(self._lines(self._first), PEEK_LINES):
                 with suppress(KvroomError):
-                    yield self._first.parse(line)
+                    yield self._first.parse(line) if isinstance(line, bytes) else line
 
         return tells(rows())
 
-    def _whole(self, path: Path | Held) -> _Source:
+    def _peeked(self) -> Iterator[tuple[int, bytes | Mapping[str, Any]]]:
+        """The first file's lines, its header too, or its rows."""
+        if self._first.parquet:
+            return self._lines(self._first)
+        return numbered_lines(self._first.path, self._unpack_zstd)
+
+    def __reduce__(self) -> tuple[Callable[[], Trace], tuple[()]]:
+        """Another process opens it anew."""
+        again = partial(
+            Trace,
+            self.path,
+            hash_tokens=self.hash_tokens,
+            skip_bad_lines=self.skip_bad_lines,
+            columns=self._named,
+            tokenizer=self._tokenizer,
+            unpack_zstd=self._unpack_zstd,
+            parquet=self._parquet,
+        )
+        return again, ()
+
+    def _whole(self, path: TraceFile) -> _Source:
         for _, item in json_items(path, self._unpack_zstd):
             start = ", ".join(item)[:60].encode()
             return _Source(path, self._format(item, start), whole=True)
@@ -348,15 +406,17 @@ class Trace:
         low, high = 1, 2**40
         least, most = 1, 2**40  # where no id stands for the partial end of a prompt
         fits: list[int] = []
-        for number, line in numbered_lines(self._first.path, self._unpack_zstd):
+        for number, line in self._peeked():
             if number > PEEK_LINES:
                 break
-            if number <= self._first.header or b"hash_ids" not in line:
+            if isinstance(line, bytes) and (
+                number <= self._first.header or b"hash_ids" not in line
+            ):
                 if b'"block_size"' in line[:4096] and (size := _header_size(line)):
                     return size
                 continue
             with suppress(KvroomError):
-                row = self._first.parse(line)
+                row = self._first.parse(line) if isinstance(line, bytes) else line
                 tokens, ids = row.get("input_length"), row.get("hash_ids")
                 if type(tokens) is int and tokens > 0 and isinstance(ids, list) and ids:
                     low = max(low, ceil_div(tokens, len(ids)))
@@ -389,8 +449,10 @@ def _never(_: bytes) -> None:
     return None
 
 
-def _files(path: Path | Held) -> Sequence[Path | Held]:
+def _files(path: TraceFile) -> Sequence[TraceFile]:
     """The files of a trace: of a folder all that are not hidden, by name; of a client of ServeGen both."""
+    if isinstance(path, RemoteFile):
+        return path.parts or (path,)
     if isinstance(path, Held) or not path.is_dir():
         if isinstance(path, Path) and path.name.endswith("-trace.csv"):
             other = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))

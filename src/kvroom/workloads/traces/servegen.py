@@ -25,7 +25,7 @@ from kvroom.workloads.distributions import WeightedValues
 from kvroom.workloads.draws import Draws, exp, log
 from kvroom.workloads.requests import PS_PER_S, Request
 from kvroom.workloads.traces.base import Format, Row, RowOptions
-from kvroom.workloads.traces.opened import Held, json_items, numbered_lines
+from kvroom.workloads.traces.opened import TraceFile, json_items, numbered_lines
 
 PATTERNS = ("Gamma", "Weibull")
 NS = 1e9
@@ -48,7 +48,7 @@ class ClientWindow:
 Bad = Callable[[int, KvroomError], None]
 
 
-def client_files(files: Sequence[Path | Held]) -> list[tuple[Path, Path]]:
+def client_files(files: Sequence[TraceFile]) -> list[tuple[Path, Path]]:
     """The pairs (trace, dataset) among the files of a folder; none where it is no folder of clients."""
     named = {path.name: path for path in files if isinstance(path, Path)}
     pairs: list[tuple[Path, Path]] = []
