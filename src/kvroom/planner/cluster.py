@@ -248,10 +248,6 @@ def with_tiers(groups: Sequence[ReplicaGroup], feed: Feed) -> list[ReplicaGroup]
         own = plant_of(
             group.workings, group.rules, group.clock, unit=unit, engines=engines, common=common
         )
-        if own is not None and group.lockstep:
-            dp = group.workings.deployment.layout.dp
-            why = "data-parallel ranks that step together are not simulated with tiers"
-            raise KvroomError("tiers", dp, why, "Leave the tiers out, or set dp 1.")
         made.append(replace(group, plant=own))
     return made
 

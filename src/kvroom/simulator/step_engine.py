@@ -15,10 +15,10 @@ from collections import Counter, deque
 from collections.abc import Mapping
 
 from kvroom.engines.paged.scheduler import Scheduler
-from kvroom.engines.scheduler import EngineScheduler, SchedulerOutput
+from kvroom.engines.scheduler import EngineScheduler, SchedulerOutput, TieredScheduler
 from kvroom.kvcache.connector import KVConnector
 from kvroom.kvcache.events import KVEvents
-from kvroom.kvcache.request import PLACE_BITS, PLACES, RequestHashes, ServedRequest
+from kvroom.kvcache.request import RequestHashes, ServedRequest
 from kvroom.latency.clock import StepClock
 from kvroom.simulator.decode_run import DecodeRun
 from kvroom.simulator.metrics import Outcome
@@ -29,8 +29,8 @@ class StepEngine(RequestStream):
     """One engine or rank, used like ``EventEngine``.
 
     What has come by the time of a scheduling step is queued before it. Where two steps may be in
-    flight the next is scheduled when the one before starts. ``connector`` and ``events`` (vLLM's scheduler
-    with one group only) as in ``EventEngine``; ``unit`` is how many blocks one name stands for. ``clock`` is
+    flight the next is scheduled when the one before starts. ``connector`` and ``events`` (of a
+    ``TieredScheduler``) as in ``EventEngine``; ``unit`` is how many blocks one name stands for. ``clock`` is
     that of steps with all their drafts, ``clocks`` those with fewer, by how many. ``loop``: that of the ranks
     which it steps together with.
     """
@@ -65,23 +65,14 @@ class StepEngine(RequestStream):
         self.decode_runs = False
         """Whether steps in which all decode are taken as runs."""
         if isinstance(scheduler, Scheduler):
-            self.loading = scheduler.loading
             # Where drafts are kept or not, no two steps are alike; what is brought goes step by step.
             self.decode_runs = scheduler.drafts is None and connector is None and events is None
+        if isinstance(scheduler, TieredScheduler):
+            self.loading = scheduler.loading
             scheduler.connector, scheduler.events = connector, events
             scheduler.blocks_per_name = unit
             if events is not None and events.wants_removed:
-                scheduler.cache.pool.on_evicted = self._report_evicted
-
-    def _report_evicted(self, key: int) -> None:
-        """Tell of an evicted block, by its hash among ``RequestHashes``, where a page ends with it."""
-        scheduler = self.scheduler
-        assert isinstance(scheduler, Scheduler)
-        assert scheduler.events is not None
-        if key < 0:
-            scheduler.events.removed((), 1)
-        elif ((key & PLACES) + 1) % self.unit == 0:
-            scheduler.events.removed((key >> PLACE_BITS,), 0)
+                scheduler.tell_evicted()
 
     @property
     def wakes_ps(self) -> int:
@@ -150,7 +141,7 @@ class StepEngine(RequestStream):
         """How long a step takes. Whoever decodes costs as much as all that are drafted in it."""
         drafted = output.drafted
         clock = self.clock if drafted is None else self.clocks.get(drafted, self.clock)
-        return clock.ps(
+        return output.wait_ps + clock.ps(
             [
                 (s.request.num_computed_tokens - s.tokens, s.tokens - s.drafts)
                 for s in output.scheduled
@@ -258,11 +249,13 @@ class StepLoop:
 
     def _wait_or_drop(self) -> None:
         """Nothing runs: what loads is waited for, else whoever keeps the rest waiting is dropped."""
+        ready = [rank.loading[0][0] for rank in self.ranks if rank.loading]
+        if ready:
+            coming = min(rank.next_ps for rank in self.ranks)
+            self._decide(max(self.ranks[0].decide, min(*ready, coming)))
+            return
         for rank in self.ranks:
-            if rank.loading:
-                rank.decide = max(rank.decide, min(rank.loading[0][0], rank.next_ps))
-            else:
-                rank.drop_stuck()
+            rank.drop_stuck()
 
     def _decide(self, time_ps: int) -> None:
         for rank in self.ranks:
