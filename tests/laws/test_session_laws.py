@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kvroom import api
 from kvroom.simulator.reuse import reuse
 from kvroom.workloads.requests import Request
-from kvroom.workloads.sessions import SessionPool, from_moment, grouped, held_sessions
+from kvroom.workloads.sessions import SessionPool, by_arrival, from_moment, grouped, held_sessions
 from kvroom.workloads.synthetic import parse
 from kvroom.workloads.traces.reader import Trace
 
@@ -171,3 +171,18 @@ def test_a_pool_sends_whole_sessions_in_any_order(requests, users, count, seed):
     for graph in graphs:
         assert len(from_moment(graph, 0.0).requests) == len(graph.requests)
         assert len(from_moment(graph, 1.0).requests) >= 1
+
+
+@settings(max_examples=40)
+@given(st.lists(logs(), min_size=1, max_size=5))
+def test_sessions_at_their_recorded_times_come_in_order(rows):
+    graphs = [graph for log in rows for graph in grouped(log).graphs]
+    sent = list(by_arrival(graphs))
+    times = [r.arrival_ps for r in sent]
+    assert times == sorted(times)
+    assert times[0] == 0
+    every = sorted((r.arrival_ps, r.input_tokens) for graph in graphs for r in graph.requests)
+    assert (
+        sorted((at + every[0][0], r.input_tokens) for at, r in zip(times, sent, strict=True))
+        == every
+    )

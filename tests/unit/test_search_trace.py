@@ -17,7 +17,7 @@ from kvroom.workloads.synthetic import parse
 from kvroom.workloads.traces.reader import Trace
 from kvroom.workloads.traces.sample import held_trace
 
-KEYS = {"context_tokens": "16K", "engine_version": "0.33.0"}
+KEYS = {"context_tokens": "8K", "engine_version": "0.33.0"}
 SPACE = {"gpus": ["L40S", "H100-SXM"], "counts": [1], "kv_dtypes": ["auto"], "weight_dtypes": ["own"],
          "tiers": ["none"]}  # fmt: skip
 SLO = "ttft_p95=2s,tpot_p95=60ms"
@@ -28,7 +28,7 @@ def log(path, sessions=12, calls=8, gap=40.0):
     draws = Draws(7, "log")
     rows = []
     for number in range(sessions):
-        at, prompt = number * gap, 1500 + int(draws.uniform() * 2000)
+        at, prompt = number * gap, 800 + int(draws.uniform() * 1000)
         for _ in range(calls):
             took = 1 + draws.uniform()
             out = 20 + int(draws.uniform() * 60)
@@ -100,7 +100,10 @@ def test_agents_says_the_same_of_so_many_sessions(trace):
 
 
 def test_made_up_agents_are_the_same_everywhere():
-    spec = "agents=3,turns=3,agent=4,input=200,result=100,output=40,first=900,think=5s,tool=1s"
+    spec = (
+        "agents=3,prefix=shared:512,turns=3,agent=4,input=200,result=100,output=40,first=900,think=5s,"
+        "tool=1s,compact=6K:0.3"
+    )
     found = api.search(
         "llama-3.1-8b", slo=SLO, space=SPACE | {"gpus": ["L40S"]}, simulate=1, workload=parse_keys(spec),
         **KEYS,
@@ -121,6 +124,7 @@ def parse_keys(spec):
     return dict(part.split("=", 1) for part in spec.split(","))
 
 
+@pytest.mark.slow
 def test_processes_and_this_one_answer_alike(trace):
     one, two = (answered(trace, sessions=4, jobs=jobs).to_dict() for jobs in (1, 2))
     assert json.dumps(one) == json.dumps(two)

@@ -318,3 +318,11 @@ def test_any_figures_are_read_or_left(size: str, rest: str, before: str) -> None
     message = f"CUDA out of memory. Tried to allocate {size}. GPU 0 has a total capacity of {size} {rest}\n"
     told = of(start() + before + message)
     assert told.engine == "vllm"
+
+
+def test_tracebacks_by_the_thousand_are_no_restarts() -> None:
+    frame = FRAME.format(path="vllm/v1/engine/output_processor.py", name="process_outputs")
+    text = start() + LOADED + CACHED + frame * 60_000 + CAPTURED
+    told = of(text, gpu="RTX-4090")
+    assert told.printed["cuda_graph_bytes"] == GIB // 2
+    assert not any("starts over" in note for note in told.notes)

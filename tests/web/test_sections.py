@@ -23,7 +23,7 @@ from kvroom.planner.tiers import plan_json
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.cli.main import main
-from kvroom.ui.web import server
+from kvroom.ui.web import page, server
 from kvroom.ui.web.presets import PRESETS, REFERENCE
 from kvroom.ui.web.questions import Gone
 from kvroom.ui.web.routes import UPLOAD
@@ -192,11 +192,11 @@ def test_serving_ends_when_the_reader_leaves(monkeypatch: pytest.MonkeyPatch) ->
 
         return serve(made, source, watch=look)
 
-    monkeypatch.setattr("kvroom.optimize.levers.served.serve", stopped)
+    monkeypatch.setattr("kvroom.planner.simulate.serve", stopped)
     with pytest.raises(Gone):
         levers.served(asked, listener=listener)
     assert len(seen) == 1  # in the midst of the first simulation
-    monkeypatch.setattr("kvroom.optimize.levers.served.serve", serve)
+    monkeypatch.setattr("kvroom.planner.simulate.serve", serve)
     monkeypatch.setattr(levers, "MOST_CPU_S", -1.0)
     with pytest.raises(KvroomError, match="takes too long"):
         levers.served(asked, listener=LineListener())
@@ -599,3 +599,22 @@ def test_nothing_is_written_to_disk(
     before = set(tmp_path.rglob("*"))
     assert drop(client, LOG.encode() + b"#" * 2**21, H100).status_code == 200
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_the_engine_that_stands_in_takes_requests_beyond_the_models_limit() -> None:
+    """The story's question is longer than its model states, and arithmetic's: vLLM is told to take it."""
+    asked = {"model": "llama-3-70b", "gpu": "80GB", "gpu_count": 4, "context_tokens": 32768}
+    drawn = reality.answer(Scenario.from_dict({**asked, "engine": "arithmetic"}))
+    stairs = {stair["key"]: stair["to"] for stair in drawn["figures"]["reality"]["stairs"]}
+    assert {"engine", "expected", "shared"} <= set(stairs)
+    assert stairs["engine"] > 10
+    own = reality.answer(Scenario.from_dict({**asked, "engine": "vllm"}))
+    assert not own["verdict"]["fits"]  # who asks for vLLM is told that it would not start
+
+
+@pytest.mark.parametrize("key", ["tp", "pp", "dp"])
+def test_engines_of_every_layout_are_taken_away(key: str) -> None:
+    found = page.answer(
+        Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM", "gpu_count": 4, key: 4})
+    )
+    assert len(found["take_away"]["engines"]) >= 3

@@ -275,3 +275,37 @@ def test_a_flood_of_simulations_is_refused_and_the_page_answers(address: str) ->
         t.join()
     assert sorted(replies) == [200] * 8 + [429] * 4
     settled(host)
+
+
+def chats() -> dict[str, str]:
+    """Six chats whose sessions are named."""
+    rows = [
+        {"timestamp": 400 * (6 * turn + chat), "input_length": 256 + 128 * turn, "output_length": 20,
+         "hash_ids": [100 * chat + i for i in range((256 + 128 * turn) // 128)], "session": f"s{chat}"}
+        for turn in range(5)
+        for chat in range(6)
+    ]  # fmt: skip
+    return sent("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_so_many_sessions_of_a_trace_at_a_time(client: Any) -> None:
+    body = {"scenario": REFERENCE.scenario, "replay": {"story": "trace"}, "trace": chats()}
+    as_they_came = lines(client, body)[-1]["answer"]
+    asked, *frames, _ = lines(client, {**body, "sessions": 2, "frames": True})
+    assert "--sessions 2" in asked["command"]
+    assert frames
+    last = lines(client, {**body, "sessions": 2})[-1]
+    answer = last["answer"]
+    assert answer["requests"]["completed"] == 400
+    assert answer["duration_s"] != as_they_came["duration_s"]
+    again = lines(client, {**body, "sessions": 2})[-1]["answer"]
+    assert again == answer
+    other = lines(client, {**body, "sessions": 2, "replay": {"story": "trace", "seed": 1}})[-1]
+    assert other["answer"]["duration_s"] != answer["duration_s"]
+
+
+def test_sessions_are_of_traces(client: Any) -> None:
+    assert refused(client, {"scenario": SERVED, "sessions": 2}) == "sessions"
+    body = {"scenario": REFERENCE.scenario, "replay": {"story": "trace"}, "trace": chats()}
+    assert refused(client, {**body, "sessions": 0}) == "sessions"
+    assert refused(client, {**body, "sessions": 10**6}) == "sessions"

@@ -89,7 +89,12 @@ def memory_shapes(
             short(record, Shortage(stage=stage_of(record), text=match[0][:400]))
 
     return (
-        Shape('", line ', rf'File "[^"]*{package}/[^"]*", line \d+, in (?P<frame>\w+)', read=frame),
+        Shape(
+            '", line ',
+            rf'File "[^"]*{package}/[^"]*", line \d+, in (?P<frame>\w+)',
+            quiet=True,
+            read=frame,
+        ),
         Shape(
             "out of memory. Tried",
             r"\w+ out of memory\. Tried to allocate (?P<tried>[\d.,]+ ?(?:[KMGT]i?B|bytes))(?P<rest>.*)",

@@ -85,6 +85,8 @@ class Shape:
     needle: str
     text: str = ""
     opens: bool = False
+    quiet: bool = False
+    """Such lines come by the thousand and are not counted among those of interest."""
     common: bool = False
     """Any engine may print such a line: it does not tell whose log it is."""
     read: Callable[[Record, re.Match[str]], None] | None = None

@@ -8,8 +8,10 @@ engine brings its own class with these few methods, and its own way of keeping b
 from __future__ import annotations
 
 from dataclasses import field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
+from kvroom.kvcache.connector import KVConnector
+from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.request import ServedRequest
 from kvroom.records import dataclass
 
@@ -41,6 +43,8 @@ class SchedulerOutput:
     preempted: list[ServedRequest] = field(default_factory=list)
     dropped: list[ServedRequest] = field(default_factory=list)
     step: int = -1
+    wait_ps: int = 0
+    """How much longer it takes since its layers wait for cache that is brought."""
     drafted: int | None = None
     """Tokens that each decoding request may have drafted; None: nothing is drafted, or nobody decodes."""
 
@@ -85,4 +89,20 @@ class EngineScheduler(Protocol):
 
     def drop_stuck(self) -> ServedRequest | None:
         """Give up the request that blocks the others though nothing runs; None where there is none."""
+        ...
+
+
+@runtime_checkable
+class TieredScheduler(EngineScheduler, Protocol):
+    """Rules that ask a ``connector`` for what lies below their cache, and tell ``events`` of that."""
+
+    connector: KVConnector | None
+    events: KVEvents | None
+    blocks_per_name: int
+    """Blocks of a page that ``events`` hears of."""
+    loading: list[tuple[int, int, ServedRequest]]
+    """A heap of requests that wait for their cache: when it is there, order."""
+
+    def tell_evicted(self) -> None:
+        """Tell ``events`` of what is evicted, too."""
         ...

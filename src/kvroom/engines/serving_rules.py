@@ -37,6 +37,9 @@ class ServingRules:
     own_steps: int | None = None
     own_names: int | None = None
     """Of ``own`` rules: steps in flight, tokens that its cache tells apart (None: a step, a block)."""
+    loads_tokens: int | None = None
+    """``own`` rules load what lies in tiers below the cache where it is so many tokens, whatever that takes
+    (None: they know no tiers)."""
     in_slots: bool = False
     """Whether what a request leaves stays in its slot until the next takes that."""
 

@@ -263,9 +263,23 @@ class ExtentPool:
                 low, high = (middle, high) if theirs[middle] == names[middle] else (low, middle)
             last = low
             end = (last + 1) * unit
-        if self._overlapping and not self._overlapping.isdisjoint(names[first + 1 : last + 1]):
-            end = (first + 1) * unit
+        if self._overlapping:
+            end = min(end, self._first_overlapping(names, first + 1, last + 1) * unit)
         return end
+
+    def _first_overlapping(self, names: Names, first: int, end: int) -> int:
+        """The first place from ``first`` on under whose name a block is cached twice, else ``end``: looked
+        for in stretches that double, so that what is passed over is looked at once."""
+        twice, step = self._overlapping, 1
+        while first < end:
+            upto = min(end, first + step)
+            if twice.isdisjoint(names[first:upto]):
+                first, step = upto, step * 2
+            elif upto - first == 1:
+                break
+            else:
+                step = (upto - first) // 2
+        return first
 
     def adopt(self, request: RequestExtents, hits: Hits) -> None:
         """Share what a lookup found."""

@@ -12,7 +12,7 @@ deepest node last; an insertion uses each node on its way; of a split the lower 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from heapq import heappop, heappush
 from itertools import accumulate
 
@@ -74,6 +74,8 @@ class RadixTree:
     def __init__(self, page: int = 1) -> None:
         self.page = page
         self.size = self.evictable = 0
+        self.on_evicted: Callable[[tuple[Run, ...]], None] | None = None
+        """Called with the ids of each leaf that goes."""
         self.root = Node(None, None, ())
         self._leaves: list[tuple[int, int, Node]] = []
         self._now = self._number = 0
@@ -151,6 +153,8 @@ class RadixTree:
                 continue
             del parent.children[node.key]
             gone += node.tokens
+            if self.on_evicted is not None:
+                self.on_evicted(node.runs)
             self._offer(parent)
         self.size -= gone
         self.evictable -= gone

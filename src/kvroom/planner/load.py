@@ -165,6 +165,8 @@ def kept_below(load: Load, scenario: Scenario, deployment: Deployment) -> Load:
         unit=1,
         batch_tokens=load.chunk_tokens,
     )
+    if not plant.block.once:
+        return load  # nothing grows with every token
     tokens = [x.cached + x.computed + x.output for x in load.lengths]
     each = sum(fetched_bytes(deployment, n) for n in tokens) / blocks
     room, below = load.cache_blocks, []

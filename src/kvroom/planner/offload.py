@@ -47,11 +47,15 @@ def plant_of(
     tiers = tiers_of(scenario, deployment)
     if not tiers or not rules.setup.enable_prefix_caching:
         return None
-    if not rules.jumps:
+    if not rules.jumps and rules.loads_tokens is None:
         what = deployment.model.name if rules.own is None else deployment.engine
         why = "is not simulated with tiers: they take vLLM's rules and one full-attention cache"
         raise KvroomError("tiers", what, why, "Leave the tiers out, or take another.")
-    return Plant(
+    below = [tier.asked.kind for tier in tiers if tier.asked.kind != "host"]
+    if rules.loads_tokens is not None and below:
+        why = "is fetched while a request waits in the queue, which is not simulated with this engine's rules"
+        raise KvroomError("tiers", ", ".join(below), why, "Leave host memory as the only tier.")
+    plant = Plant(
         tiers=tiers,
         machine=machine_of(scenario, deployment.layout.gpus),
         d=deployment,
@@ -61,8 +65,13 @@ def plant_of(
         batch_tokens=rules.setup.config.max_num_batched_tokens,
         engines=engines,
         gpu_blocks=rules.setup.num_gpu_blocks - 1,
+        least_tokens=rules.loads_tokens,
         common=common,
     )
+    if not plant.block.once:
+        why = "keeps nothing that grows with every token: there is no prefix to keep below it"
+        raise KvroomError("tiers", deployment.model.name, why, "Leave the tiers out.")
+    return plant
 
 
 def warnings_of(scenario: Scenario, plants: Sequence[Plant]) -> Iterable[str]:

@@ -223,6 +223,16 @@ def asked_cache(scenario: Scenario) -> tuple[str, str]:
     return "kv_dtype", scenario.kv_dtype.lower()
 
 
+def lengthened(scenario: Scenario, *, paths: bool = True) -> Scenario:
+    """The question as an engine takes it that is told to: with the variable that lets its requests be longer
+    than the model states, where they are and the engine has one."""
+    line, asked = engine_of(scenario.engine).command, scenario.context_tokens
+    limit = load(scenario.model, paths=paths).max_context_tokens
+    if line is None or not line.longer_variable or limit is None or asked is None or asked <= limit:
+        return scenario
+    return replace(scenario, engine_args={**scenario.engine_args, line.longer_variable: 1})
+
+
 def context_of(scenario: Scenario, model: ModelSpec) -> tuple[int, tuple[str, ...]]:
     """The most tokens that one request may hold, and a warning where the model does not state it
     or states less."""

@@ -157,7 +157,7 @@ def from_flags(args: Mapping[str, object], ranks: int) -> list[dict[str, object]
         disk = _amount(below) * 1e9 * ranks
         chunk = given.get("lmcache_chunk_size", extra.get("lmcache.chunk_size"))
         keys = {"chunk_tokens": int(_amount(chunk)) or LMCACHE_CHUNK_TOKENS}
-    elif given.get("enable_hierarchical_cache"):
+    elif given.get("enable_hierarchical_cache") or given.get("enable_hicache"):
         host = _amount(given.get("hicache_size")) * 1e9 * ranks
         written = WRITES.get(str(given.get("hicache_write_policy") or "through"), "through")
         keys = {**PRESETS["hicache"], "write": written}

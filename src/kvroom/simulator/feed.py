@@ -21,7 +21,13 @@ from kvroom.workloads.requests import (
     TokenRuns,
     in_order,
 )
-from kvroom.workloads.sessions import LinkedRow, SessionOrder, SessionPool, as_graph
+from kvroom.workloads.sessions import (
+    LinkedRow,
+    SessionOrder,
+    SessionPool,
+    as_graph,
+    by_arrival,
+)
 from kvroom.workloads.synthetic import Session, Synthetic
 from kvroom.workloads.traces.reader import Trace
 
@@ -176,6 +182,8 @@ class Feed:
     def _ordered(self) -> Iterator[Request]:
         """The rows by arrival; what comes too late is skipped where the trace's bad lines are."""
         source = self._source
+        if getattr(source, "has_sessions", False):
+            return by_arrival(source.sessions())  # type: ignore[attr-defined]
         late = source.skip_late if isinstance(source, Trace) and source.skip_bad_lines else None
         return in_order(source, late=late)
 

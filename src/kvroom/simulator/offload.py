@@ -78,16 +78,13 @@ Wanted = dict[int, tuple[int, int]]
 """By level: blocks to read, and when the last of them is written."""
 
 
-def _want(wanted: Wanted, run: PageRun) -> None:
-    blocks, written = wanted.get(run.level, (0, 0))
-    wanted[run.level] = (blocks + run.blocks, max(written, run.ready_ps))
-
-
 class OffloadConnector:
     """The ``KVConnector`` and ``KVEvents`` of one engine over ``levels``, the nearest first.
 
     ``layers`` of the model take equally long to come in; ``batch_tokens`` is what a step computes at most.
-    ``engine`` of ``engines`` that may share a level keeps its unnamed pages apart from the others'.
+    ``engine`` of ``engines`` that may share a level keeps its unnamed pages apart from the others'. With
+    ``least_tokens`` all that is there is read where it is so much, without weighing it. A prefix comes with
+    state of a fixed size, as large as ``state_blocks``.
     """
 
     def __init__(
@@ -101,6 +98,8 @@ class OffloadConnector:
         layers: int = 1,
         engine: int = 0,
         engines: int = 1,
+        least_tokens: int | None = None,
+        state_blocks: int = 0,
     ) -> None:
         self.levels = tuple(levels)
         self.clock = clock
@@ -108,6 +107,8 @@ class OffloadConnector:
         self.unit = unit
         self.batch_tokens = batch_tokens
         self.layers = max(1, layers)
+        self.least_tokens = least_tokens
+        self.state_blocks = state_blocks
         self.gpu_tokens = 0
         self.prompt_tokens = 0
         self.last_ps = 0
@@ -129,11 +130,15 @@ class OffloadConnector:
         if not runs:
             return None
         end = runs[-1].tokens
+        if self.least_tokens is not None:
+            if end - cached_tokens < self.least_tokens:
+                return None
+            wanted = self._wanted(runs)
+            return RemoteHit(end, self._hidden(request, self._ends(wanted, now), now, end), runs)
         best, chosen = self.computing_ps(cached_tokens, end), 0
         ready = now
-        wanted: Wanted = {}
         for count, run in enumerate(runs, 1):
-            _want(wanted, run)
+            wanted = self._wanted(runs[:count])
             waited = self._hidden(request, self._ends(wanted, now), now, run.tokens)
             cost = waited - now + self.computing_ps(run.tokens, end)
             if cost <= best:
@@ -158,10 +163,7 @@ class OffloadConnector:
         if on_gpu:
             self._through(on_gpu)  # what was evicted there meanwhile is written once more
         if hit is not None and isinstance(hit.note, list):
-            wanted: Wanted = {}
-            for run in hit.note:
-                _want(wanted, run)
-            ends = self._ends(wanted, now, begin=True)
+            ends = self._ends(self._wanted(hit.note), now, begin=True)
             for run in hit.note:
                 level = self.levels[run.level]
                 level.read_blocks += run.blocks
@@ -170,6 +172,17 @@ class OffloadConnector:
                 self._moved(run.level, names[run.first : run.last + 1], run.first)
             for place, end in ends.items():
                 self.levels[place].waits_ps.append(end - now)
+
+    def _wanted(self, runs: Sequence[PageRun]) -> Wanted:
+        """What ``runs`` take from each level, and from that of the last the state behind them."""
+        wanted: Wanted = {}
+        for run in runs:
+            blocks, written = wanted.get(run.level, (0, 0))
+            wanted[run.level] = (blocks + run.blocks, max(written, run.ready_ps))
+        if self.state_blocks:
+            blocks, written = wanted[runs[-1].level]
+            wanted[runs[-1].level] = (blocks + self.state_blocks, written)
+        return wanted
 
     def _runs(self, request: ServedRequest, cached_tokens: int, limit: int) -> list[PageRun]:
         extents, size = request.extents, self.unit * self.block_tokens

@@ -133,6 +133,8 @@ class Plant:
     engines: int = 1
     count_from: int = 0
     """The request from which on hits are counted."""
+    least_tokens: int | None = None
+    """What lies below is read where it is so much, without weighing it (None: as far as that pays)."""
     gpu_blocks: int = 0
     """Usable ones of a GPU's own pool."""
     common: Common = field(default_factory=dict)
@@ -142,6 +144,18 @@ class Plant:
     def block(self) -> BlockBytes:
         """Bytes of a block."""
         return BlockBytes.of(self.d, self.block_tokens)
+
+    @property
+    def state_blocks(self) -> int:
+        """Blocks as large as the state of a fixed size that a prefix comes with: recurrent layers', and what
+        windows hold."""
+        kv, far = self.d.kv, self.d.context_tokens
+        fixed = sum(
+            kind.stored_bytes(far, kv) * count
+            for kind, count in self.d.model.stores
+            if not kind.growth(kv)
+        )
+        return ceil(fixed / self.block.once)
 
     @property
     def shared(self) -> bool:
@@ -159,6 +173,8 @@ class Plant:
             layers=sum(count for _, count in self.d.model.stores),
             engine=engine,
             engines=self.engines,
+            least_tokens=self.least_tokens,
+            state_blocks=self.state_blocks,
         )
         tiers.count_from = self.count_from
         self.made.append(tiers)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
+from kvroom.errors import KvroomError
 from kvroom.records import dataclass
 from kvroom.workloads.draws import Draws
 from kvroom.workloads.requests import HashIds, Request, RequestGraph, TokenRuns, joined, placed
@@ -23,6 +24,8 @@ Item = TypeVar("Item")
 MOST_POOLED = 200_000
 MOST_POOLED_IDS = 2**25
 """Of a trace so much is held to be played so many sessions at a time: requests, and hash ids."""
+MOST_HELD = 4096
+"""Sessions that are held back to put their requests in order."""
 BLOCK_TOKENS = 16
 MOST_CONTEXTS = 100_000
 """Sessions whose context is remembered."""
@@ -150,6 +153,37 @@ class SessionContexts:
             self._known.popitem(last=False)
         own = prompt // size
         return HashIds(kept[:own], size, kept[own:])
+
+
+def by_arrival(sessions: Iterable[RequestGraph]) -> Iterator[Request]:
+    """The requests of ``sessions`` by arrival, counted from the first, whatever they wait for; equal arrivals
+    keep the file's order. As many sessions are held back as MOST_HELD, or MOST_POOLED_IDS hash ids:
+    KvroomError where one begins earlier than what has come by then."""
+    coming: list[tuple[int, int, int, Request]] = []
+    begins: list[int] = []
+    ids, origin, reached = 0, None, 0
+
+    def taken(until: int | None) -> Iterator[Request]:
+        nonlocal ids, origin, reached
+        while coming and (until is None or coming[0][0] <= until):
+            arrival, _, _, request = heappop(coming)
+            ids -= ids_of(request)
+            origin = arrival if origin is None else origin
+            reached = arrival
+            yield placed(request, arrival - origin)
+
+    for number, graph in enumerate(sessions, 1):
+        if graph.begin_ps < reached:
+            fix = "Sort the trace by when its sessions begin."
+            what = "begins earlier than requests that had to be sent before it was read"
+            raise KvroomError("trace", f"session {number:,}", what, fix)
+        heappush(begins, graph.begin_ps)
+        for place, request in enumerate(graph.requests):
+            ids += ids_of(request)
+            heappush(coming, (request.arrival_ps, number, place, request))
+        while begins and (len(begins) > MOST_HELD or ids > MOST_POOLED_IDS):
+            yield from taken(heappop(begins))
+    yield from taken(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,13 +453,14 @@ def shared_tokens(before: Request, after: Request) -> int:
 def held_sessions(graphs: Sequence[RequestGraph]) -> list[RequestGraph]:
     """``graphs`` with what is known of prompts as arrays of hash ids, the only form that can be renamed."""
     return [
-        RequestGraph(tuple(map(_as_ids, graph.requests)), graph.after)
+        RequestGraph(tuple(map(as_ids, graph.requests)), graph.after)
         for graph in graphs
         if graph.requests
     ]
 
 
-def _as_ids(request: Request) -> Request:
+def as_ids(request: Request) -> Request:
+    """``request`` with what is known of its prompt as an array of hash ids."""
     prefix = request.prefix
     if prefix is None or (isinstance(prefix, HashIds) and isinstance(prefix.ids, array)):
         return request

@@ -21,7 +21,7 @@ from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
 from kvroom.kvcache.connector import KVConnector, RemoteHit, report_left, report_stored
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.prefix_cache import PrefixCache
-from kvroom.kvcache.request import RequestStatus, ServedRequest
+from kvroom.kvcache.request import PLACE_BITS, PLACES, RequestStatus, ServedRequest
 
 
 class Scheduler:
@@ -48,6 +48,18 @@ class Scheduler:
             tuple[int, int, ServedRequest]
         ] = []  # a heap: when its cache is there, order
         self._loads = 0
+
+    def tell_evicted(self) -> None:
+        """Tell ``events`` of what is evicted, too."""
+        self.cache.pool.on_evicted = self._report_evicted
+
+    def _report_evicted(self, key: int) -> None:
+        """Tell of an evicted block, by its hash among ``RequestHashes``, where a page ends with it."""
+        assert self.events is not None
+        if key < 0:
+            self.events.removed((), 1)
+        elif ((key & PLACES) + 1) % self.blocks_per_name == 0:
+            self.events.removed((key >> PLACE_BITS,), 0)
 
     @property
     def running_count(self) -> int:

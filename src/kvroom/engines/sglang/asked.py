@@ -150,8 +150,10 @@ class SglangAsked:
         stages = int(args.pp_size)
         if stages == 1:
             return self._built(args, 0, synced), unread
-        for stage in range(stages):
-            self._built(arguments(words)[0], stage, synced)
+        built = [self._built(arguments(words)[0], stage, synced) for stage in range(stages)]
+        if not synced.said:  # older releases: each stage by itself
+            return min(built, key=lambda server: int(server.max_total_num_tokens)), unread
+        del built
         synced.least = min(synced.said)
         return self._built(args, 0, synced), unread
 
@@ -184,7 +186,7 @@ def arguments(words: Sequence[str]) -> tuple[Any, list[str]]:
     parser.error = refuse  # type: ignore[method-assign,assignment]
     with_architecture("model")
     told = ["--model-path", fresh("model"), "--load-format", "dummy", "--skip-tokenizer-init"]
-    read, unread = parser.parse_known_args([*told, *words])
+    read, unread = parser.parse_known_args([*words, *told])  # the last word holds
     return args.from_cli_args(read), unread
 
 
@@ -220,6 +222,10 @@ def _forgotten() -> None:
         named(MOVED, "destroy_distributed_environment")()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+    state: Any = importlib.import_module(STATE)
+    for name, value in list(vars(state).items()):
+        if type(value).__name__ == "GroupCoordinator":
+            setattr(state, name, None)
     with contextlib.suppress(ImportError, AttributeError):
         importlib.import_module("sglang.srt.runtime_context").reset_context()
     with contextlib.suppress(ImportError):

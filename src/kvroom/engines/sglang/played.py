@@ -207,7 +207,7 @@ class SglangPlayer:
         known = self.names
         bases = [known.setdefault(name, len(known) + 1) << PLACE_BITS for name in names]
         shared = named * int(self.server.page_size)
-        private = -(index + 1) << PLACE_BITS
+        private = known.setdefault(-(index + 1), len(known) + 1) << PLACE_BITS
 
         def at(place: int) -> int:
             if place < shared:

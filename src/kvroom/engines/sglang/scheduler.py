@@ -6,7 +6,8 @@ goes well and is set anew when requests have to be retracted. With overlap a bat
 before it is computed; who ends with that one sits out. Once no more prompts fit, none is tried until one of
 those who run has left. By ``managers/scheduler.py``, ``schedule_policy.py`` and ``schedule_batch.py`` of
 0.5.23, which serves random loads the same to the last token (``tests/engine/test_sglang.py``), for answers as
-long as their ``max_tokens``. Room of refused drafts stays with the request.
+long as their ``max_tokens``. Room of refused drafts stays with the request. Below the tree may lie host
+memory (HiCache): what a prompt finds there is loaded while its batch runs, layer by layer.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from itertools import islice
 
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
+from kvroom.kvcache.connector import KVConnector, report_left, report_stored
+from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.radix import Node, RadixTree, TokenText
-from kvroom.kvcache.request import RequestStatus, ServedRequest
+from kvroom.kvcache.request import PLACE_BITS, PLACES, RequestStatus, ServedRequest
+from kvroom.kvcache.tokens import Run
 from kvroom.records import dataclass
 
 CLIP_TOKENS = 4096
@@ -99,6 +103,11 @@ class SglangScheduler:
         self._texts: dict[ServedRequest, TokenText] = {}
         self._chunked: ServedRequest | None = None
         self._last: list[ServedRequest] = []  # of the batch before, where it was of prompts
+        self.connector: KVConnector | None = None
+        self.events: KVEvents | None = None
+        self.blocks_per_name = 1
+        self.loading: list[tuple[int, int, ServedRequest]] = []
+        """Nobody: a batch itself waits for what is loaded."""
         self._passes = 0  # over the queue
         self._full = False
         """No more prompts fit; none is tried until a request has left."""
@@ -142,7 +151,7 @@ class SglangScheduler:
         """The next batch: prompts where any may start or go on, else a decode of all that run."""
         output = SchedulerOutput()
         self._merge()
-        self._prefill(output)
+        self._prefill(output, now)
         if output.scheduled:
             self._last = [row.request for row in output.scheduled]
             self._lay_out(self._last)
@@ -162,7 +171,7 @@ class SglangScheduler:
 
     # Prompts
 
-    def _prefill(self, output: SchedulerOutput) -> None:
+    def _prefill(self, output: SchedulerOutput, now: int) -> None:
         settings = self.settings
         self._full = self._full and bool(self.running)
         if (self._full or not self.waiting) and self._chunked is None:
@@ -185,7 +194,7 @@ class SglangScheduler:
             if len(output.scheduled) >= most:
                 self._full = True
                 return
-            if not self._start(self.waiting[0], room, output):
+            if not self._start(self.waiting[0], room, output, now):
                 return
 
     def _refresh(self) -> None:
@@ -208,7 +217,9 @@ class SglangScheduler:
         done = tokens == left
         self._take(request, tokens, room, output, done)
 
-    def _start(self, request: ServedRequest, room: BatchRoom, output: SchedulerOutput) -> bool:
+    def _start(
+        self, request: ServedRequest, room: BatchRoom, output: SchedulerOutput, now: int
+    ) -> bool:
         """Admit a request; False where the batch is closed instead, or after it."""
         settings, text = self.settings, self._texts[request]
         node, start = self.cache.root, 0
@@ -227,6 +238,10 @@ class SglangScheduler:
                 self._full = bool(output.scheduled or self.running)
             return False
         self.waiting.popleft()
+        if self.connector is not None:
+            node, start = self._loaded(request, node, start, output, now)
+            more = request.num_tokens - start
+            tokens = min(tokens, more)
         held = self._held[request] = HeldTokens(text, node)
         held.locked = request.num_computed_tokens = start
         resumed = request.status is RequestStatus.PREEMPTED
@@ -237,6 +252,46 @@ class SglangScheduler:
             self._full = True
             return False
         return True
+
+    def _loaded(
+        self, request: ServedRequest, node: Node, start: int, output: SchedulerOutput, now: int
+    ) -> tuple[Node, int]:
+        """Where what lies below the tree behind the ``start`` tokens up to ``node`` ends: it is loaded into
+        room that is made for it, and the batch waits for its layers. Without room nothing is."""
+        assert self.connector is not None
+        hit = self.connector.lookup(request, now, start, self._whole(request.num_tokens - 1))
+        if hit is not None:
+            self._evict(hit.tokens - start)
+            if hit.tokens - start > self.free:
+                hit = None
+        self.connector.allocated(request, now, start, hit)
+        if hit is not None:
+            end, known = self.cache.insert(self._texts[request], hit.tokens)
+            self.free -= hit.tokens - known
+            self.cache.lock(end)
+            self.cache.unlock(node)
+            node, start = end, hit.tokens
+            output.wait_ps = max(output.wait_ps, hit.ready_ps - now)
+        request.reported_pages = start // self.settings.page // self.blocks_per_name
+        return node, start
+
+    def tell_evicted(self) -> None:
+        """Tell ``events`` of what is evicted, too."""
+        self.cache.on_evicted = self._report_evicted
+
+    def _report_evicted(self, runs: tuple[Run, ...]) -> None:
+        """Tell of an evicted leaf, by the ids of ``RequestHashes.runs``, where pages end in it."""
+        assert self.events is not None
+        page = self.settings.page
+        span = page * self.blocks_per_name
+        for first, count in reversed(runs):
+            if first < 0:
+                self.events.removed((), count // page)
+            elif ((first & PLACES) + count) % span == 0:
+                self.events.removed((first >> PLACE_BITS,), 0)
+
+    def _whole(self, tokens: int) -> int:
+        return tokens - tokens % self.settings.page
 
     def _take(
         self,
@@ -408,6 +463,9 @@ class SglangScheduler:
             held = self._held[request]
             if request.finished:
                 self._share(request, request.num_tokens - 1)
+                if self.events is not None:
+                    blocks = held.locked // self.settings.page
+                    report_left(self.events, request, blocks, self.blocks_per_name)
                 self._release(request)
                 if request in self.running:
                     self.running.remove(request)
@@ -418,6 +476,9 @@ class SglangScheduler:
             elif held.prompting:
                 held.prompting = False
                 self._share(request, held.end)
+                if self.events is not None:
+                    blocks = held.locked // self.settings.page
+                    report_stored(self.events, request, blocks, self.blocks_per_name)
         return finished
 
     def drop_stuck(self) -> ServedRequest | None:

@@ -12,6 +12,8 @@ from kvroom.engines.sglang.answer import resolved
 from kvroom.engines.sglang.scheduler import FIRST_RATIO, SglangScheduler, SglangSettings
 from kvroom.sharding.deployment import Deployment
 
+LOAD_BACK_TOKENS = 10
+"""From which length on HiCache loads (``load_back_threshold``, 0.4.10 to 0.5.23)."""
 UNCHUNKED = 2**30
 """A chunk that no prompt fills."""
 DP_CAREFUL = 0.3
@@ -53,4 +55,5 @@ def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRu
         own=lambda drafts: SglangScheduler(settings, drafts),
         own_steps=2 if settings.overlap else 1,
         mixes=False,
+        loads_tokens=LOAD_BACK_TOKENS,
     )

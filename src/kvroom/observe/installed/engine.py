@@ -271,7 +271,7 @@ def card_of(deployment: Deployment) -> dict[str, Any]:
         "vendor": device.vendor,
         "name": device.name,
         "capability": device.compute_capability or "9.0",
-        "memory_bytes": device.engine_bytes,
+        "memory_bytes": deployment.known_bytes.get("visible", device.engine_bytes),
         "count": max(8, layout.tp * layout.pp * layout.dp),
         "unified": device.host_link is None,
     }

@@ -12,7 +12,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 BLOCK_BYTES = 2**20
@@ -40,10 +40,14 @@ _BOMS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 class Log:
     """A log being read: iterate for its lines; ``cut_short`` is why it ended early, or empty,
-    ``passed_over`` how many bytes before its end were not read."""
+    ``passed_over`` how many bytes before its end were not read. Lines that hold ``quiet`` needles alone are
+    read and not counted."""
 
-    def __init__(self, stream: IO[bytes], needles: Sequence[str]) -> None:
+    def __init__(
+        self, stream: IO[bytes], needles: Sequence[str], quiet: Collection[str] = ()
+    ) -> None:
         self._stream = stream
+        self._quiet = frozenset(quiet)
         self._needles = {needle: needle.encode() for needle in needles}
         self.bytes_read = 0
         self.cut_short = ""
@@ -55,7 +59,7 @@ class Log:
         hits = 0
         for block in self._blocks():
             for raw, needles in _hits(block, self._needles):
-                hits += 1
+                hits += not self._quiet.issuperset(needles)
                 for text in clean(raw.decode("utf-8", "replace")):
                     yield text, needles
             if hits > MOST_HITS and not self.passed_over:

@@ -79,7 +79,8 @@ def read(stream: IO[bytes]) -> StartupLog:
         for shape in reader.shapes:
             by_needle.setdefault(shape.needle, []).append((reader.engine, shape))
     servers: dict[str, dict[str, _Starts]] = {}
-    log = Log(stream, sorted(by_needle))
+    quiet = {needle for needle, shapes in by_needle.items() if all(s.quiet for _, s in shapes)}
+    log = Log(stream, sorted(by_needle), quiet)
     for line, needles in log:
         source = _source(line)
         if source not in servers:

@@ -18,6 +18,7 @@ from kvroom.engines import served_by
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.latency.clock import PS_PER_S, step_clock
+from kvroom.planner.place import lengthened
 from kvroom.planner.plan import Workings
 from kvroom.records import dataclass
 from kvroom.scenario.command_line import command
@@ -246,9 +247,9 @@ def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, 
             f"played by {engine_of(DEFAULT_ENGINE).label}'s rules in place of {asked.engine}'s"
         )
     longest = lengths.longest_tokens if lengths else CONTEXT_TOKENS
-    base = Scenario.from_dict(
-        {**kept, "engine": DEFAULT_ENGINE, "context_tokens": ceil_div(longest, 1024) * 1024}
-    )
+    tokens = ceil_div(longest, 1024) * 1024
+    base = Scenario.from_dict({**kept, "engine": DEFAULT_ENGINE, "context_tokens": tokens})
+    base = lengthened(base, paths=False)
     if api.workings(base, paths=False, hub=False).timing is None:
         name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
         notes.append(f"step times of {KNOWN_CARD}, as {name} does not say how fast it computes")

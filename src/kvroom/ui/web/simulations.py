@@ -1,8 +1,9 @@
 """The long questions of the page: a simulation, picture by picture if wanted; a cliff; the reuse of a trace.
 
 ``POST /api/simulate`` takes ``{"scenario"}`` with a workload in it, or ``{"scenario", "replay"}``, which
-makes one of the page's stories of the question; ``seed``, ``slo``, ``cliff``, ``frames`` and ``trace`` are
-the command line's. Its last line holds what ``kvroom simulate --json`` prints.
+makes one of the page's stories of the question; ``seed``, ``slo``, ``cliff``, ``frames``, ``trace`` and
+``sessions`` (of the trace at a time) are the command line's. Its last line holds what ``kvroom simulate
+--json`` prints.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kvroom.planner.simulate import Objective, Simulated, parse_slo
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import check_keys
+from kvroom.scenario.workload import calls_of
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
 from kvroom.simulator.timeline import Moment
@@ -31,9 +33,10 @@ from kvroom.ui.web.questions import Gone, Listener, cpu_time
 from kvroom.units import ceil_div, check_int, parse_tokens
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import HashIds, Request, RequestGraph
-from kvroom.workloads.sessions import until
+from kvroom.workloads.sessions import SessionPool, until
 from kvroom.workloads.synthetic import Synthetic, of_workload
 from kvroom.workloads.traces.opened import Held
+from kvroom.workloads.traces.pool import pool_of
 from kvroom.workloads.traces.reader import Trace
 
 MOST_REQUESTS, MOST_PICTURED = 50_000, 400
@@ -41,6 +44,8 @@ MOST_TOKENS, MOST_PROMPT_TOKENS = 10**9, 4 * 2**20
 """Of all prompts together, of one."""
 MOST_REFERENCES = 1_000_000
 """Blocks of all prompts together whose reuse is measured."""
+MOST_SESSIONS = 1000
+"""Of a trace at a time."""
 MOST_FRAMES = 6000
 MOST_CPU_S = 30.0
 """A job that has taken so much of a processor is ended; it tells what was done until then."""
@@ -49,7 +54,7 @@ MOST_TRACE_BYTES = 64 * 2**20
 TOGETHER = 32
 """Frames in a line."""
 TOLD_EVERY_S = 0.1
-KEYS = ("scenario", "replay", "seed", "slo", "cliff", "frames", "trace")
+KEYS = ("scenario", "replay", "seed", "slo", "cliff", "frames", "trace", "sessions")
 REPLAY_KEYS = ("story", "blocks", "seed", "beside")
 REUSE_KEYS = (
     "trace", "workload", "story", "scenario", "seed", "block_tokens", "policies", "capacity", "model",
@@ -156,7 +161,7 @@ class SimulationQuestion:
     """A simulation as it is to be run."""
 
     scenario: Scenario
-    source: Synthetic | Bounded
+    source: Synthetic | Bounded | SessionPool
     slo: tuple[Objective, ...]
     cliff: str | None
     frames: bool
@@ -171,6 +176,8 @@ def simulate(given: Any, listener: Listener) -> None:
     more: tuple[str, ...] = () if asked.cliff is None else ("--cliff", asked.cliff)
     if given.get("trace") is not None:
         more += ("--trace", str(given["trace"].get("name") or "FILE"))
+    if isinstance(asked.source, SessionPool):
+        more += ("--sessions", str(asked.source.users))
     command = replays.command_of(asked.scenario, *more, "--json")
     told = {"kind": "asked", "scenario": asked.scenario.differences(), "command": command}
     listener.heading = told | _of_replay(asked.replay)
@@ -266,12 +273,29 @@ def _question(given: Any, supervisor: Supervisor) -> SimulationQuestion:
         wanted = str(cliff)
     return SimulationQuestion(
         scenario=scenario,
-        source=bounded or _made_up(scenario, given.get("seed"), most, supervisor),
+        source=_pool(bounded, given, replay, most)
+        or bounded
+        or _made_up(scenario, given.get("seed"), most, supervisor),
         slo=parse_slo(str(given["slo"]), "slo") if given.get("slo") else (),
         cliff=wanted,
         frames=frames,
         replay=replay,
     )
+
+
+def _pool(
+    trace: Bounded | None, given: Mapping[str, Any], replay: replays.Replay | None, most: int
+) -> SessionPool | None:
+    """So many of the trace's sessions at a time; None where that is not asked."""
+    users = given.get("sessions")
+    if users is None:
+        return None
+    if trace is None:
+        raise KvroomError("sessions", users, "is of traces only", "Send a trace with it.")
+    users = check_int("sessions", users, low=1, high=MOST_SESSIONS)
+    seed = given.get("seed") if replay is None else (given["replay"].get("seed") or 0)
+    number = None if seed is None else check_int("seed", seed, low=0, high=2**63)
+    return pool_of(trace, users, requests=min(most, calls_of(users)), seed=number)
 
 
 def _scenario(given: Mapping[str, Any]) -> Mapping[str, Any]:

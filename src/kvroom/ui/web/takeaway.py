@@ -33,7 +33,7 @@ def engine_flags(workings: Workings) -> dict[str, str]:
         words = [*line.programs[0], *([line.typed(line.model_flag)] if line.model_flag else ())]
         words += [model, line.typed(line.keys["context_tokens"][0]), str(deployment.context_tokens)]
         for key in ("tp", "pp", "dp"):
-            if getattr(scenario, key) > 1:
+            if key in line.keys and getattr(scenario, key) > 1:
                 words += [line.typed(line.keys[key][0]), str(getattr(scenario, key))]
         if deployment.kv_name.startswith("fp8"):
             words += [line.typed(line.keys["kv_dtype"][0]), line.dtypes.get("fp8", "fp8")]

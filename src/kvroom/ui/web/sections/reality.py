@@ -13,6 +13,7 @@ from typing import Any
 from kvroom import api
 from kvroom.answer.figures import ACCOUNTS, Explanation
 from kvroom.answer.plan import Account
+from kvroom.planner.place import lengthened
 from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE, DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
@@ -54,7 +55,7 @@ def asked_of(scenario: Scenario) -> tuple[Scenario, list[str]]:
     """The question that is drawn, and what of it stands in for what was not asked."""
     stands: list[str] = []
     if scenario.engine == CEILING_ENGINE:
-        scenario = replace(scenario, engine=DEFAULT_ENGINE)
+        scenario = lengthened(replace(scenario, engine=DEFAULT_ENGINE), paths=False)
         stands.append("engine")
     if not _has_lengths(scenario.workload):
         scenario = with_lengths(scenario)

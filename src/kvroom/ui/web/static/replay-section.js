@@ -23,7 +23,7 @@ const OTHER = "other";
  */
 export function replaySection({ catalogue, scenario, other, speak }) {
   const [figure, cliff, reuse] = ["replay-figure", "cliff", "reuse"].map(byId);
-  const [story, beside, seed, slider, scrub, play, speed, followed, file] = ["story", "beside", "seed", "blocks-range", "scrub", "play", "speed", "follow", "trace"].map(byId);
+  const [story, beside, seed, slider, scrub, play, speed, followed, file, sessions] = ["story", "beside", "seed", "blocks-range", "scrub", "play", "speed", "follow", "trace", "sessions"].map(byId);
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   /** @type {AbortController | null} */
   let asking = null;
@@ -49,10 +49,12 @@ export function replaySection({ catalogue, scenario, other, speak }) {
   // ---- asking ----
 
   /** What every run of this section is asked with. */
-  const question = () => ({ scenario: scenario(), ...(trace && story.value === TRACE ? { trace } : {}) });
+  const question = () => ({ scenario: scenario(), ...(trace && story.value === TRACE ? { trace, ...atATime() } : {}) });
+  /** So many sessions of the trace at a time, where that is asked. */
+  const atATime = () => (Number(sessions.value) > 0 ? { sessions: Math.floor(Number(sessions.value)) } : {});
   const replay = () => ({ story: story.value, seed: Number(seed.value) || 0 });
   /** Of the page's question only this matters here. */
-  const key = () => JSON.stringify([catalogue.keys.map((/** @type {string} */ k) => scenario()[k] ?? null), replay(), story.value === TRACE ? trace?.name : ""]);
+  const key = () => JSON.stringify([catalogue.keys.map((/** @type {string} */ k) => scenario()[k] ?? null), replay(), story.value === TRACE ? [trace?.name, atATime()] : ""]);
 
   /** Ask anew for all. */
   async function load() {
@@ -249,6 +251,7 @@ export function replaySection({ catalogue, scenario, other, speak }) {
   });
   beside.addEventListener("change", load);
   seed.addEventListener("change", load);
+  sessions.addEventListener("change", load);
   byId("reseed").addEventListener("click", () => {
     seed.value = String((Number(seed.value) || 0) + 1);
     load();
@@ -261,6 +264,7 @@ export function replaySection({ catalogue, scenario, other, speak }) {
     story.querySelector(`option[value="${TRACE}"]`)?.remove();
     story.append(new Option(trace.name, TRACE));
     story.value = TRACE;
+    byId("sessions-of").hidden = false;
     blocks = null;
     below = "";
     load();
