@@ -626,7 +626,10 @@ class LoadModel:
             self.step_s(self._beside(decoding)) + self._again_s
         )
         meets = min(1.0, running)
-        queued = self.load.steps_ahead * meets * self.mean_step_s(decoding, others)
+        ahead = self.mean_step_s(decoding, others)
+        if self.load.apart:  # the batch ahead is of prompts, where some came, or of decodes
+            ahead -= (1 - exp(-others)) * self.step_s(decoding)
+        queued = self.load.steps_ahead * meets * ahead
         # Prompts that find steps full wait their turn, behind all others at most; of those that begin in
         # one step half go first.
         full = min(NEARLY, others / most)
