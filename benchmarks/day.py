@@ -95,8 +95,11 @@ def whole(scenario: Scenario, processes: int) -> dict[str, Any]:
     """Every request of the day, each replica in a process of its own."""
     parts = [Part(k, scenario.replicas, scenario.replicas) for k in range(scenario.replicas)]
     asked = [(scenario, part) for part in parts]
-    with ProcessPoolExecutor(processes, max_tasks_per_child=1) as pool:
-        told = list(pool.map(part_of, asked))
+    if processes == 1:
+        told = [part_of(one) for one in asked]
+    else:
+        with ProcessPoolExecutor(processes, max_tasks_per_child=1) as pool:
+            told = list(pool.map(part_of, asked))
     hours = [
         {metric: sum((one[0][hour][metric] for one in told), array("d")) for metric in METRICS}
         for hour in range(24)

@@ -1,13 +1,15 @@
 """Simulated requests per CPU second, and how the cost grows with requests, tokens and concurrency.
 
-    python benchmarks/simulation.py [--trace FILE] [--plot FILE.svg]
+    python benchmarks/simulation.py [--kinds] [--memory] [--trace FILE] [--plot FILE.svg]
 
 Llama 3 70B on four H100, vLLM's rules with prefix caching on; made-up prompts of 950 and answers of 190
 tokens on average (lognormal), Poisson arrivals. Each figure is the best of three runs of one process:
 CPU time, without start-up and without drawing the requests. Then models whose layers keep windows, chunks or
-state, which go pass by pass. ``fleet`` rows are eight replicas behind a router that looks for prefixes
-(drawing included). ``--trace`` adds a trace on eight replicas (reading it included), by router and in two
-pools. ``--plot`` draws the scaling.
+state (``--kinds``: only these): the same load, with nothing shared, and with one of fifty beginnings shared
+(drawing included). ``turns`` is the time a request in turns of an empty loop, timed beside it, so that a
+machine's load cancels. ``--memory`` plays up to ten million requests and tells the most memory held.
+``fleet`` rows are eight replicas behind a router that looks for prefixes (drawing included). ``--trace`` adds
+a trace on eight replicas (reading it included), by router and in two pools. ``--plot`` draws the scaling.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from math import log10
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from time import process_time
 from typing import Any
 
@@ -96,16 +99,60 @@ def scaling(w: Workings) -> list[Row]:
     return rows
 
 
-MIXED = ("gpt-oss-120b", "gemma-3-27b", "llama-4-scout", "qwen3-next-80b-a3b")
+MIXED = {
+    "llama-3-70b": 4,
+    "mistral-7b-v0.1": 1,
+    "gpt-oss-120b": 4,
+    "gemma-3-27b": 4,
+    "gemma-4-26b-a4b": 4,
+    "llama-4-scout": 8,
+    "qwen3-next-80b-a3b": 4,
+    "falcon-h1-34b": 4,
+    "jamba-1.5-mini": 4,
+    "nemotron-nano-9b-v2": 1,
+}
+"""Models by how many H200 serve them: full attention, windows, chunks, state."""
 
 
-def mixed(model: str) -> None:
-    """Requests per CPU second of a model of several layer groups: 32 users, 1,000 in, 200 out."""
-    keys = {"model": model, "gpu": "H200-SXM", "gpu_count": 2, "tp": 2, "engine": "vllm"}
-    w = work(Scenario.from_dict({**keys, "engine_version": "0.33.0", "context_tokens": 16384}))
-    spec = "arrivals=closed:32,input=1000,output=200,requests=400,seed=42"
-    seconds, made = timed(w, lambda: parse(spec))
-    print(f"{model:>24} {made.counts['completed'] / seconds:>12,.0f} requests per CPU second")
+def mixed(model: str, gpus: int, count: int = 4000) -> None:
+    """Requests per CPU second of a model with layer groups, two a second."""
+    turn = speed_of_python() / 1e3
+    layout = {"gpu": "H200-SXM", "gpu_count": gpus, "tp": gpus, "context_tokens": 8192}
+    w = workings(model=model, **layout)
+    alone = requests(count, 2.0, 190.0)
+    seconds, made = timed(w, lambda: alone)
+    spec = f"arrivals=poisson:2/s,input={INPUT},output={OUTPUT.format(190)},prefix=shared:50x512"
+    shared, _ = timed(w, lambda: parse(f"{spec},requests={count // 4},seed=42"))
+    each = seconds / count * 1e6
+    print(
+        f"{model:>24} {running(made):>9.1f} {each:>9.1f} {each / turn:>9,.0f} {count / seconds:>12,.0f}"
+        f" {count // 4 / shared:>12,.0f}",
+        flush=True,
+    )
+
+
+def kinds() -> None:
+    """A row a model of ``MIXED``."""
+    print(
+        f"{'model':>24} {'running':>9} {'us/req':>9} {'turns':>9} {'req/CPU s':>12} {'shared':>12}"
+    )
+    for model, gpus in MIXED.items():
+        mixed(model, gpus)
+
+
+def memory() -> None:
+    """Up to ten million requests, drawn as they come: CPU time and the most memory that was held."""
+    for model in ("llama-3-70b", "gemma-3-27b"):
+        w = workings(model=model, context_tokens=8192)
+        for count in (10**5, 10**6, 10**7):
+            spec = f"arrivals=poisson:2/s,input={INPUT},output={OUTPUT.format(190)}"
+            started = process_time()
+            serve(w, parse(f"{spec},requests={count},seed=42")).to_dict()
+            seconds, held = process_time() - started, getrusage(RUSAGE_SELF).ru_maxrss / 1024
+            print(
+                f"{model:>24} {count:>12,} requests {count / seconds:>12,.0f} req/CPU s {held:>9,.0f} MiB",
+                flush=True,
+            )
 
 
 FLEET = 8
@@ -186,16 +233,23 @@ def plot(rows: list[Row], path: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kinds", action="store_true", help="only the models by kind of layer")
+    parser.add_argument("--memory", action="store_true", help="only up to ten million requests")
     parser.add_argument("--trace", help="a trace file, served on eight replicas")
     parser.add_argument("--plot", help="an SVG file for the scaling")
     asked = parser.parse_args()
+    if asked.kinds or asked.memory:
+        if asked.kinds:
+            kinds()
+        if asked.memory:
+            memory()
+        return
     w = workings()
     print(f"{'varied':>14} {'value':>9} {'running':>9} {'us/req':>9} {'req/CPU s':>12}")
     rows = scaling(w)
     if asked.plot:
         plot(rows, asked.plot)
-    for model in MIXED:
-        mixed(model)
+    kinds()
     fleets()
     if asked.trace:
         print(

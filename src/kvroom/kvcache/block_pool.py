@@ -164,6 +164,15 @@ class BlockPool:
         if self._first.setdefault(key, block) != block:
             self._others.setdefault(key, []).append(block)
 
+    def cache_blocks(self, new: Iterable[tuple[int, int, int]]) -> None:
+        """``cache_block`` of each (block, key, tokens), of blocks without a key."""
+        keys, key_tokens, first = self.keys, self.key_tokens, self._first
+        for block, key, tokens in new:
+            keys[block] = key
+            key_tokens[block] = tokens
+            if first.setdefault(key, block) != block:
+                self._others.setdefault(key, []).append(block)
+
     def uncache(self, block: int) -> list[int]:
         """Take all its keys from ``block``; gives them, the main one first."""
         key = self.keys[block]

@@ -26,7 +26,7 @@ class CountedKind:
 
     ``reach``: so many tokens back are kept (a state: two), or the current ``chunk``; None and 0: all.
     ``still``: its one block lasts a request's life. ``sparse`` (one of ``members``): only states where steps
-    ended are held. ``keeps_all``: every block is cached, not only those near the end of a prompt.
+    ended are held. ``keeps_all``: every block is cached, not only the last ``keeps`` full ones of a prompt.
     """
 
     __slots__ = (
@@ -36,6 +36,7 @@ class CountedKind:
         "first",
         "group",
         "index",
+        "keeps",
         "keeps_all",
         "members",
         "most_blocks",
@@ -67,6 +68,7 @@ class CountedKind:
         self.still = self.size >= cache.context_tokens
         self.trims = not isinstance(group, FullAttentionGroup) and not self.still
         self.caching = cache.caching
+        self.keeps = group.needed_blocks if isinstance(group, SlidingWindowGroup) else 1
         self.keeps_all = cache.caching and not _keeps_ends(group)
 
     def low(self, processed: int) -> int:
@@ -79,14 +81,11 @@ class CountedKind:
 
     def cached(self, request: ServedRequest) -> tuple[int, int]:
         """From where to where places of ``request``, which shares nothing, are cached once they are full."""
-        if not self.caching:
-            return 0, 0
         if self.keeps_all:
             return 0, FAR
-        last = (request.num_prompt_tokens - 1) // self.size
-        if isinstance(self.group, SlidingWindowGroup):
-            return max(0, last - self.group.needed_blocks), last
-        return max(0, last - 1), last
+        last = (request.num_prompt_tokens - 1) // self.size if self.caching else 0
+        first = last - self.keeps
+        return (first if first > 0 else 0), last
 
     def need(
         self,

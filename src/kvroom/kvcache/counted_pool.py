@@ -99,14 +99,15 @@ class CountedPool(BlockPool):
     def number(self, run: FreeRun, blocks: list[int]) -> None:
         """Give the blocks of ``run`` numbers, those of ``run.places()``."""
         run.owner = None
+        for block in blocks:
+            self.references[block] = 0
         self._enter(run, blocks)
 
     def _enter(self, run: FreeRun, blocks: list[int]) -> None:
-        self._serial += 1
-        run.serial = self._serial
+        self._serial = run.serial = serial = self._serial + 1
+        serials = self._serials
         for block in blocks:
-            self._serials[block] = run.serial
-            self.references[block] = 0
+            serials[block] = serial
         blocks.reverse()
         run.blocks = blocks
 
@@ -183,20 +184,17 @@ class CountedPool(BlockPool):
     def free_blocks(self, blocks: Iterable[int]) -> None:
         """As ``BlockPool.free_blocks``."""
         references, keys = self.references, self.keys
+        plain: list[int] = []
         cached: list[int] = []
         for block in blocks:
-            if not block:
-                continue
-            left = references[block] - 1
-            references[block] = left
-            if left:
-                continue
-            self.free += 1
-            if keys[block] is None:
-                self.front += 1
-                self._plain.append(block)
-            else:
-                cached.append(block)
+            if block:
+                left = references[block] - 1
+                references[block] = left
+                if not left:
+                    (plain if keys[block] is None else cached).append(block)
+        self.free += len(plain) + len(cached)
+        self.front += len(plain)
+        self._plain += plain
         if cached:
             run = FreeRun(None, 0, 0, ())
             self._enter(run, cached)

@@ -151,13 +151,19 @@ class KVCacheGroup:
             table, pool = request.block_tables[self.index], self.pool
             hashes = request.hashes.first(end * self.hashes_per_block)
             places = self.cacheable(request, start, end)
+            keys, size, step = pool.keys, self.block_tokens, self.hashes_per_block
+            groups, index = self.groups, self.index
+            new = []
             for place in range(start, end) if places is None else places:
                 block = table[place]
                 if block:
-                    if pool.keys[block] is not None:
+                    if keys[block] is not None:
                         pool.uncache(block)  # it was found by a part of itself until now
-                    key = self.key(hashes, place)
-                    pool.cache_block(block, key, (place + 1) * self.block_tokens)
+                    key = (
+                        hashes[(place + 1) * step - 1] * groups + index
+                    )  # self.key: a call costs more
+                    new.append((block, key, (place + 1) * size))
+            pool.cache_blocks(new)
             request.cached_blocks[self.index] = end
 
     def cacheable(self, request: ServedRequest, start: int, end: int) -> Sequence[int] | None:

@@ -37,10 +37,12 @@ class GroupBlocks(EventEngine):
         "_drained",
         "_ends_only",
         "_hit",
+        "_lacks",
         "_wanted",
         "cache",
         "counted",
         "kinds",
+        "numbered",
         "unit",
     )
 
@@ -74,7 +76,9 @@ class GroupBlocks(EventEngine):
         self.aligned = bool(cache.aligned)
         full = sum(kind.count for kind in growing if not kind.trims)
         self._most_tokens = self.counted.usable // full * size if full else FAR
+        self.numbered = False  # whether the blocks of any request ever had numbers
         self._hit: CacheHit | None = None
+        self._lacks = 0  # blocks that whoever was looked at takes in its first step
         self._wanted = 0  # free blocks that whoever waits lacks
         self._drained = -1  # the step before which none was in flight
         # Whether full attention alone caches answers.
@@ -113,6 +117,7 @@ class GroupBlocks(EventEngine):
 
     def _number(self, request: ServedRequest) -> None:
         """Let the blocks of ``request`` have numbers from now on."""
+        self.numbered = True
         request.hashes = RequestHashes(request, self.unit)
         self.cache.enter(request)
 
@@ -128,23 +133,24 @@ class GroupBlocks(EventEngine):
         if hit is not None:
             self._meet(request, start // self.block_tokens, end // self.block_tokens)
             return self.cache.allocate(request, tokens, hit, whole=whole, headroom=headroom)
-        needed = 0
+        lacks = 0
         for kind in self.kinds:
-            needed += kind.need(request, holding, 0, 0, end, whole=False)
+            lacks += kind.need(request, holding, 0, 0, end, whole=False)
+        needed = lacks
         if whole:
             known = min(request.num_tokens, self.cache.context_tokens)
             most = 0
             for kind in self.kinds:
                 most += kind.need(request, holding, 0, 0, known, whole=True)
             needed = max(needed, most)
-        self._wanted = needed + headroom
+        self._lacks, self._wanted = lacks, needed + headroom
         return self._wanted <= self.counted.free
 
     def adopt(self, request: ServedRequest, end: int) -> int:
         """As ``EventScheduler.adopt``."""
         if self._hit is None:
             request.num_blocks = 0
-            return 0
+            return self._lacks
         request.num_blocks = -(-end // self.block_tokens)
         return GIVEN
 
@@ -167,8 +173,14 @@ class GroupBlocks(EventEngine):
 
     def grow(self, request: ServedRequest, tokens: int, blocks: int) -> None:
         """As ``EventScheduler.grow``."""
-        holding = self._holding(request)
-        if blocks != GIVEN:
+        holding, start = self._holding(request), request.num_computed_tokens
+        if not start and not holding.real:
+            self.counted.take(blocks)
+            for kind in self.kinds:
+                if kind.sparse is not None:
+                    kind.grow(request, holding, 0, 0, tokens)
+            request.num_blocks = -(-tokens // self.block_tokens)
+        elif blocks != GIVEN:
             given = self._extend(request, holding, tokens)
             assert given
         holding.chunk_tokens, holding.chunk_step = tokens, self.step

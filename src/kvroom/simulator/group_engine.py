@@ -10,10 +10,11 @@ it concerns are looked at one by one.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
 from kvroom.engines.paged.scheduler_setup import SchedulerSetup
 from kvroom.kvcache.counted_groups import CountedKind
+from kvroom.kvcache.counted_pool import FreeRun
 from kvroom.kvcache.holding import FAR, Holding
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import StepClock
@@ -22,8 +23,8 @@ from kvroom.simulator.group_blocks import GroupBlocks
 from kvroom.simulator.metrics import Outcome
 from kvroom.simulator.stream import Follow
 
-Due = tuple[int, int, int, ServedRequest, int, int]
-"""(step, admission, kind or −1, request, its base step, place)"""
+Due = tuple[int, int, int, ServedRequest, int, int, int]
+"""(step, admission, kind or −1, request, its base step, place, up to where the next go block by block)"""
 
 
 class GroupEngine(GroupBlocks):
@@ -94,10 +95,11 @@ class GroupEngine(GroupBlocks):
                 at = self._chunk_step(request, kind, known)
             if at <= last:
                 heappush(
-                    self._once, (at, request.admission, kind.index, request, request.base_step, 0)
+                    self._once,
+                    (at, request.admission, kind.index, request, request.base_step, 0, 0),
                 )
         if before:
-            heappush(self._once, (step, request.admission, -1, request, request.base_step, 0))
+            heappush(self._once, (step, request.admission, -1, request, request.base_step, 0, 0))
 
     def _chunk_step(self, request: ServedRequest, kind: CountedKind, known: int) -> int:
         """The step before which the chunk after ``known`` tokens is settled."""
@@ -129,7 +131,7 @@ class GroupEngine(GroupBlocks):
         if kind.chunk:
             at = self._chunk_step(request, kind, step - 1 - base - self.lag)
             if at <= request.last_step:
-                heappush(self._once, (at, request.admission, index, request, base, 0))
+                heappush(self._once, (at, request.admission, index, request, base, 0, 0))
             return
         holding.joined.append(index)
         place = self._turn(request, kind)
@@ -143,8 +145,9 @@ class GroupEngine(GroupBlocks):
         """Note when the next cached place from ``low`` on leaves its window."""
         if not kind.caching:
             return
+        end = 0
         if kind.keeps_all:
-            place = low
+            place, end = low, FAR
         elif holding.real:
             table, keys = request.block_tables[kind.first], self.counted.keys
             place = low
@@ -153,21 +156,21 @@ class GroupEngine(GroupBlocks):
             if place >= len(table):
                 return
         else:
-            first, last = kind.cached(request)
+            first, end = kind.cached(request)
             place = max(first, low)
-            if place >= last:
+            if place >= end:
                 return
         assert kind.reach is not None
         base = request.base_step
         at = base + self.lag + kind.reach - 1 + (place + 1) * kind.size
         if at <= request.last_step:
-            heappush(self._cached, (at, request.admission, kind.index, request, base, place))
+            heappush(self._cached, (at, request.admission, kind.index, request, base, place, end))
 
     def _due_once(self, step: int) -> list[tuple[ServedRequest, int]]:
         """(request, kind) of those who give blocks back out of turn in ``step``, taken out."""
         due, heap = [], self._once
         while heap and heap[0][0] <= step:
-            _, admission, index, request, base, _ = heappop(heap)
+            _, admission, index, request, base, *_ = heappop(heap)
             if request.decoding and request.admission == admission and request.base_step == base:
                 due.append((request, index))
         return due
@@ -177,18 +180,28 @@ class GroupEngine(GroupBlocks):
         next is noted."""
         due, heap = [], self._cached
         while heap and heap[0][0] <= step:
-            _, admission, index, request, base, place = heappop(heap)
-            if request.decoding and request.admission == admission and request.base_step == base:
-                due.append((request, index, place))
-                holding = self._holding(request)
-                self._await_cached(request, holding, self.kinds[index], place + 1)
+            at, admission, index, request, base, place, last = heap[0]
+            if not (
+                request.decoding and request.admission == admission and request.base_step == base
+            ):
+                heappop(heap)
+                continue
+            due.append((request, index, place))
+            place += 1
+            at += self.block_tokens
+            if place < last and at <= request.last_step:
+                heapreplace(heap, (at, admission, index, request, base, place, last))
+            else:
+                heappop(heap)
+                if not last:
+                    self._await_cached(request, self._holding(request), self.kinds[index], place)
         return due
 
     def _next_once(self) -> int:
         """The next step in which somebody gives blocks back out of turn."""
         heap = self._once
         while heap:
-            at, admission, _, request, base, _ = heap[0]
+            at, admission, _, request, base, *_ = heap[0]
             if request.decoding and request.admission == admission and request.base_step == base:
                 return at
             heappop(heap)
@@ -254,7 +267,10 @@ class GroupEngine(GroupBlocks):
             self._note_peak()
             return end - step
         for at in range(step, end):
-            if grows * new_blocks[at % size] > pool.free:
+            taken = grows * new_blocks[at % size]
+            if not taken and not frees[at % size]:
+                continue
+            if taken > pool.free:
                 return at - step
             self._one(at)
             self._note_peak()
@@ -271,7 +287,10 @@ class GroupEngine(GroupBlocks):
             self.counted.release(back - taken, 0)
         for request, index, place in gone:
             holding, kind = self._holding(request), self.kinds[index]
-            self._drop(request, holding, kind, place, place + 1)
+            if holding.real:
+                self._drop(request, holding, kind, place, place + 1)
+            else:
+                self.counted.leave(FreeRun(request, kind.first, kind.count, (place,)))
 
     def _one(self, step: int) -> None:
         """What becomes of the blocks of those who decode in ``step``; enough are free."""
@@ -303,11 +322,13 @@ class GroupEngine(GroupBlocks):
     # Single steps
 
     def _mixed(self) -> None:
-        self.cache.begin_step()
+        if self.numbered:
+            self.cache.begin_step()
         super()._mixed()
 
     def _each(self) -> None:
-        self.cache.begin_step()
+        if self.numbered:
+            self.cache.begin_step()
         super()._each()
 
     def schedule_each(self) -> tuple[Chunks, bool]:
