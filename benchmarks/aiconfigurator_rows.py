@@ -2,9 +2,11 @@
 
 PYTHON is an interpreter with ``pip install aiconfigurator==0.12.0``; kvroom need not be there. DATA is the
 folder that ``board.py`` reads. Each aggregated row of a loop of users on a card, engine and model that it
-knows is asked with the row's own layout, widths, lengths and users. OUT becomes JSON of ``{row id:
-{"tpot_ms", "ttft_ms"}}`` of ROWS rows drawn at random (default 400; each takes seconds), the release, and why
-it did not answer others.
+knows, and that nothing speaks against, is asked with the row's own layout, widths, lengths and users, in an
+order drawn by chance (seed 0), until ROWS have been asked (all of them unless said; each takes
+seconds). OUT becomes JSON: the release, by row id ``[TPOT, TTFT]`` in milliseconds, and by row id why it gave
+none; it is written as the rows are asked, so what is there when it is stopped is a sample.
+``board.py --beside OUT`` prints them.
 """
 
 from __future__ import annotations
@@ -45,13 +47,27 @@ WIDTHS = {
 CACHES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "auto": "bfloat16", None: None}
 
 
+EVERY = 20
+"""Rows after which what was answered is written."""
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.strip()]
+
+
 def rows(data: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for name in ("measured.jsonl.gz", "served.jsonl.gz"):
-        if (data / name).exists():
-            with gzip.open(data / name, "rt", encoding="utf-8") as file:
-                found += map(json.loads, file)
-    return found
+    """Every row that nothing speaks against, with what its label adds (as ``measured.py`` has them)."""
+    labels = {x["id"]: x for x in lines(data / "measured_labels.jsonl.gz")}
+    found = lines(data / "measured.jsonl.gz")
+    for row in found:
+        label = labels.get(row["id"], {})
+        row.update({k: label[k] for k in ("kv_dtype", "spec", "suspect") if label.get(k)})
+        row.update({k: round(label[f"{k}_mean"]) for k in ("isl", "osl") if label.get(f"{k}_mean")})
+    found += lines(data / "served.jsonl.gz")
+    return [row for row in found if not row.get("suspect")]
 
 
 def question(row: dict[str, Any]) -> dict[str, Any] | str:
@@ -76,8 +92,8 @@ def question(row: dict[str, Any]) -> dict[str, Any] | str:
         "system_name": SYSTEMS[row["gpu"]],
         "backend_name": ENGINES[row["engine"]],
         "database_mode": "HYBRID",
-        "isl": int(row["isl"]),
-        "osl": int(row["osl"]),
+        "isl": round(row.get("isl_mean") or row["isl"]),
+        "osl": round(row.get("osl_mean") or row["osl"]),
         "batch_size": max(1, round(users / attention)),
         "tp_size": tp if attention == 1 else max(1, tp // attention),
         "pp_size": pp,
@@ -90,41 +106,49 @@ def question(row: dict[str, Any]) -> dict[str, Any] | str:
     }
 
 
-def main(data: str, out: str, most: str = "400") -> None:
+def main(data: str, out: str, most: str = "1000000") -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     from aiconfigurator.cli.api import cli_estimate
 
-    answers: dict[str, dict[str, float]] = {}
-    refused: Counter[str] = Counter()
-    asked = rows(Path(data))
-    random.Random(0).shuffle(asked)
-    for number, row in enumerate(asked, 1):
+    answers: dict[str, list[float]] = {}
+    silent: dict[str, str] = {}
+    apart: Counter[str] = Counter()
+
+    def write() -> None:
+        found = {
+            "tool": "AIConfigurator",
+            "version": version("aiconfigurator"),
+            "source": "benchmarks/aiconfigurator_rows.py, pip install aiconfigurator, database mode HYBRID",
+            "not_asked": dict(sorted(apart.items())),
+            "none": dict(sorted(silent.items())),
+            "answers": dict(sorted(answers.items())),
+        }
+        Path(out).write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
+
+    asked = []
+    for row in rows(Path(data)):
         keys = question(row)
         if isinstance(keys, str):
-            refused[keys] += 1
-            continue
-        if len(answers) >= int(most):
-            break
+            apart[keys] += 1
+        else:
+            asked.append((row["id"], keys))
+    random.Random(0).shuffle(asked)
+    for number, (name, keys) in enumerate(asked[: int(most)], 1):
         for attempt in (keys, {k: v for k, v in keys.items() if not k.startswith("moe_")}):
             try:
                 made = cli_estimate(**attempt)
             except Exception as error:  # another project's errors, of whatever type
                 why = str(error).splitlines()[0][:90] if str(error) else type(error).__name__
                 continue
-            answers[row["id"]] = {"tpot_ms": float(made.tpot), "ttft_ms": float(made.ttft)}
+            answers[name] = [float(f"{made.tpot:.5g}"), float(f"{made.ttft:.5g}")]
             break
         else:
-            refused[why] += 1
-        if number % 50 == 0:
+            silent[name] = why
+        if number % EVERY == 0:
+            write()
             print(f"{number} of {len(asked)} rows, {len(answers)} answered", file=sys.stderr)
-    found = {
-        "tool": "aiconfigurator",
-        "version": version("aiconfigurator"),
-        "answers": answers,
-        "not_asked": dict(refused.most_common(40)),
-    }
-    Path(out).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write()
 
 
 if __name__ == "__main__":

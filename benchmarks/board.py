@@ -5,14 +5,18 @@ was run, with the package's own table, and a plain roofline beside it (the large
 rate and arithmetic over its peak, of one step): error in the median and at the ninetieth percentile, bias,
 and the share inside the 80 % band, by card, engine, release, kind of model, load and source. Then what the
 fit predicts of what it has not seen: a fifth of each setting, a setting, a cell, a model, a card, a source.
-``--write`` makes ``docs/accuracy.md``. Needs numpy, and a minute or two.
+``--beside`` takes a file of another calculator's answers (``aiconfigurator_rows.py``; the one kept here
+unless said) and prints it, kvroom and the roofline on the rows that all of them answer. ``--write`` makes
+``docs/accuracy.md``. Needs numpy, and a minute or two.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from beliefs import BELIEFS
@@ -24,6 +28,7 @@ from kvroom.latency.calibration import era_of, recipe_of, shipped
 from kvroom.latency.estimate import Timing
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+BESIDE = Path(__file__).with_name("aiconfigurator.json")
 LEAST_ROWS = 8
 METRICS = {
     "tpot": "a token under load",
@@ -128,7 +133,58 @@ def unseen(points: list[Point], out: dict[str, Residuals]) -> list[str]:
     return said
 
 
-def page(points: list[Point], lines: dict[Key, Line], out: dict[str, Residuals]) -> Iterable[str]:
+def beside(
+    points: list[Point], lines: dict[Key, Line], out: dict[str, Residuals], other: dict[str, Any]
+) -> Iterable[str]:
+    """kvroom, in sample and of what it has not seen, another calculator and the roofline on the same rows."""
+    answers, none = other["answers"], other["none"]
+    name = f"{other['tool']} {other['version']}"
+    asked = [p for p in points if p.row["id"] in answers or p.row["id"] in none]
+    engines = sorted({p.engine for p in asked})
+    both = [p for p in asked if p.row["id"] in answers]
+    yield (
+        f"{name}, asked for {len(asked):,} of these runs (loops of users without drafts on cards and engines"
+        f" that it knows, drawn by chance), answers {len(both):,}; for {len(asked) - len(both):,} it has no"
+        f" tables or no room. The other cards here it does not know. On the rows that all answer"
+        f" ({', '.join(engines)}):"
+    )
+    yield ""
+    yield "| | | n | median | p90 | bias |"
+    yield "|---|---|---|---|---|---|"
+    places = {"tpot": 0, "ttft": 1}
+    for metric, place in places.items():
+        theirs: dict[Key, float] = {}
+        for i, p in enumerate(points):
+            said = answers.get(p.row["id"])
+            if said and (i, metric) in lines and said[place] > 0:
+                theirs[i, metric] = float(np.log(said[place] / 1e3 / p.measured[metric]))
+        whose = {
+            "kvroom, in sample": {key: lines[key][0] for key in theirs},
+            "kvroom, the setting left out": {key: out["setting"][key] for key in theirs},
+            "kvroom, the cell left out": {key: out["cell"][key] for key in theirs},
+            "kvroom, the model left out": {key: out["model"][key] for key in theirs},
+            name: theirs,
+        }
+        if metric == "tpot":
+            roofs = {key: lines[key][2] for key in theirs}
+            whose["plain roofline"] = {key: r for key, r in roofs.items() if r is not None}
+        for who, found in whose.items():
+            logs = np.array(list(found.values()))
+            errors = np.abs(np.expm1(logs))
+            yield (
+                f"| {METRICS[metric]} | {who} | {len(logs):,} | {100 * np.median(errors):.1f} %"
+                f" | {100 * np.quantile(errors, 0.9):.0f} % | {np.exp(np.median(logs)):.2f} |"
+            )
+    yield ""
+    yield f"{name}'s tables were measured on these cards; kvroom's fit has seen runs of theirs, too."
+
+
+def page(
+    points: list[Point],
+    lines: dict[Key, Line],
+    out: dict[str, Residuals],
+    other: dict[str, Any] | None = None,
+) -> Iterable[str]:
     by_group = {
         g: [r for (i, m), (r, _, _) in lines.items() if GROUPS["card and engine"](points[i]) == g]
         for g in {GROUPS["card and engine"](p) for p in points}
@@ -156,6 +212,11 @@ def page(points: list[Point], lines: dict[Key, Line], out: dict[str, Residuals])
         "A plan's `serving.rests_on` names its line of the table by card and engine. Where card or engine was"
         " not measured it says so, and the band is that of a card (a model, an engine) left out."
     )
+    if other is not None:
+        yield ""
+        yield "## Beside others"
+        yield ""
+        yield from beside(points, lines, out, other)
     for title, of in GROUPS.items():
         yield ""
         yield f"## By {title}"
@@ -169,6 +230,7 @@ def main() -> None:
     )
     parse.add_argument("data", type=Path)
     parse.add_argument("--configs", type=Path)
+    parse.add_argument("--beside", type=Path, default=BESIDE, help="another calculator's answers")
     parse.add_argument("--write", action="store_true", help=f"make {PAGE.name}")
     args = parse.parse_args()
     points = read(args.data, args.configs or args.data / "model-configs")
@@ -177,7 +239,8 @@ def main() -> None:
     inside: Residuals = dict(zip(lin.keys, map(float, lin.r), strict=True))
     names = [[of(p) for p in points] for _, of in LEFT_OUT.values()]
     out = dict(zip(LEFT_OUT, fit.left_out(lin, *names), strict=True))
-    text = "\n".join(page(points, lines_of(points, fit, inside), out)).rstrip() + "\n"
+    other = json.loads(args.beside.read_text("utf-8")) if args.beside.exists() else None
+    text = "\n".join(page(points, lines_of(points, fit, inside), out, other)).rstrip() + "\n"
     print(text)
     if args.write:
         PAGE.write_text(text, "utf-8")

@@ -35,8 +35,8 @@ PROVENANCE = (
     "benchmarks/calibrate_times.py, from published measurements: the aiconfigurator silicon sample and"
     " InferenceX (SemiAnalysis, Apache-2.0), LLM-Inference-Bench (Argonne, BSD-3-Clause), ML.ENERGY v3,"
     " Splitwise's performance model, AccelMark, SGLang's cookbook, dstack, llama.cpp scoreboards and the"
-    " tables of XiongjieDai, lhl (Strix Halo), kyuz0 (R9700), MLC, exllamav2, gpt-fast, lmdeploy and"
-    " NVIDIA NIM"
+    " tables of XiongjieDai, lhl (Strix Halo), kyuz0 (R9700), MLC, MLX (mlx-lm's own and mlxcel's), exllamav2,"
+    " gpt-fast, lmdeploy and NVIDIA NIM"
 )
 ROUNDS = 8
 SMALLEST_BAND = 0.05
@@ -213,7 +213,7 @@ def where(p: Point, m: str) -> Iterable[str]:
 
 
 def left_out_groups(name: str, of: Callable[[Point], str], p: Point, m: str) -> Iterable[str]:
-    yield f"{m} all"
+    yield f"{metric_of(p, m)} all"
     yield f"{metric_of(p, m)} {p.kind}"
     if name in ("source", "card", "model", "engine"):
         yield f"{m} [{of(p)}]"
@@ -238,10 +238,9 @@ def main() -> None:
     for name, (_, of) in LEFT_OUT.items():
         show(f"one {name} left out", fit, out[name], partial(left_out_groups, name, of))
     if args.out:
-        old = json.loads(args.out.read_text()) if args.out.exists() else {}
+        kept = {key: shipped()[key] for key in ("power", "pools")}  # their own scripts fit those
         made = table(fit, effects) | {
-            "power": old.get("power", {}),
-            "pools": old.get("pools", {}),
+            **kept,
             "bands": usual,
             "own_bands": own,
             "board": board(fit, out["fifth of a setting"]),

@@ -34,7 +34,8 @@ METRICS = {"tpot": "tpot_ms", "ttft": "ttft_ms", "whole": "e2e_ms"}
 NO_FIRST = ("lmdeploy",)
 """Engines whose published first tokens are of something else."""
 DISAGGREGATED = "disagg"
-LLAMA_BENCH = Path(__file__).with_name("llama_bench.csv")
+BENCHES = {"llama.cpp": "llama_bench", "mlx": "mlx_bench"}
+"""Published benchmarks by engine: files beside this one."""
 
 
 @dataclass
@@ -104,7 +105,7 @@ class Point:
             still.add("stage_s")
         if layout.gpus == 1:
             still.add("link_eta")
-        if layout.ep <= layout.tp:
+        if layout.ep <= layout.tp and layout.expert_dp == 1:
             still.add("exchange_s")
         if not any(s.experts for s in stages):
             still |= {"expert_eta", "expert_mu", "expert_width", "routing", "expert_layer_s"}
@@ -190,22 +191,24 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
             row[key] = round(label.get(f"{key}_mean") or 0) or row[key]
         yield row
     yield from _lines(folder / "served.jsonl.gz")
-    yield from llama_bench()
+    for engine in BENCHES:
+        yield from benches(engine)
 
 
-def llama_bench() -> Iterator[dict[str, Any]]:
-    """Published llama.cpp benchmarks, gathered in ``llama_bench.csv``: text generation (``tg``) at a number
-    of cached tokens, and prompt processing (``pp``), whose first token comes when all prompts are done.
+def benches(engine: str) -> Iterator[dict[str, Any]]:
+    """Published benchmarks of ``engine`` alone: text generation (``tg``) at a number of cached tokens, and
+    prompt processing (``pp``), whose first token comes when all prompts are done.
 
     Prompts that pass several cards one after another are left out: their parts overlap.
     """
-    with LLAMA_BENCH.open(newline="") as lines:
+    name = BENCHES[engine]
+    with Path(__file__).with_name(f"{name}.csv").open(newline="") as lines:
         for i, r in enumerate(csv.DictReader(lines)):
             gpus, batch, tokens = int(r["gpus"]), int(r["batch"]), int(r["tokens"])
             row: dict[str, Any] = {
-                "id": f"llamabench-{i:04d}",
-                "family": "llamabench",
-                "engine": "llama.cpp",
+                "id": f"{name.replace('_', '')}-{i:04d}",
+                "family": name.replace("_", ""),
+                "engine": engine,
                 "engine_version": None,
                 "gpu_count": gpus,
                 "tp": 1,

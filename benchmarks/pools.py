@@ -37,14 +37,20 @@ def pool_of(row: dict[str, Any], side: str) -> dict[str, Any]:
     return {"gpu_count": gpus, "tp": tp, "dp": gpus // tp, "ep": min(ep, gpus), "count": workers}
 
 
+FRAMES = "ai-dynamo/"
+"""Images whose tag is Dynamo's release, not that of the engine inside."""
+
+
 def scenario_of(row: dict[str, Any], configs: Path) -> Scenario:
-    """The question that a disaggregated row answers."""
+    """The question that a disaggregated row answers; InferenceX's scripts are tuned."""
+    version = None if FRAMES in row.get("notes", "") else row["engine_version"]
     return Scenario.from_dict(
         {
             "model": str(configs / f"{row['config']}.json"),
-            **{key: row[key] for key in ("gpu", "weight_dtype", "engine", "engine_version")},
+            **{key: row[key] for key in ("gpu", "weight_dtype", "engine")},
+            "engine_version": version,
             "kv_dtype": row.get("kv_flag") or row["kv_dtype"] or "auto",
-            "recipe": "tuned",
+            "recipe": "tuned" if row["family"] == "inferencex" else "default",
             "allow_overcommit": True,
             "workload": {
                 "input_tokens": row.get("isl_mean") or row["isl"],

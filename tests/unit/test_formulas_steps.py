@@ -5,10 +5,16 @@ from dataclasses import fields, replace
 from math import exp, log
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kvroom.latency.calibration import schedules_ahead
+from kvroom.latency.clock import step_clock
 from kvroom.latency.drafting import expected_tokens
-from kvroom.latency.step_time import Clock, Coefficients, Rates, none
+from kvroom.latency.step_time import Clock, Coefficients, Rates, beyond, none
 from kvroom.latency.work import Attention
+from kvroom.planner.place import deploy
+from kvroom.scenario.scenario import Scenario
 from support import asked
 
 SHARES = {f.name: 1.0 for f in fields(Coefficients) if f.name.endswith(("_eta", "_mu"))}
@@ -101,6 +107,56 @@ def test_requests_prompt_tokens_and_steps_have_costs_of_their_own():
     made = clock(k=k).prefill(1000.0, none(clock().work), chunks=4)
     assert (made.requests_s, made.step_s) == pytest.approx((1000 * 1e-7, 4 * 1e-3))
     assert step(clock(k=k), 7).requests_s == pytest.approx(7e-5)
+
+
+@given(st.floats(1e-9, 1.0), st.floats(1e-9, 1.0))
+def test_the_host_hides_behind_the_card_and_never_helps_it(host, card):
+    assert 0 <= beyond(host, card) <= host
+    assert max(host, card) <= card + beyond(host, card) * (1 + 1e-9) + 1e-12
+
+
+def test_where_steps_are_scheduled_ahead_the_hosts_work_hides():
+    k = replace(PLAIN, request_s=1e-5, step_s=1e-3, layer_s=1e-5)
+    waits = clock(k=k)
+    ahead = replace(waits, rates=replace(waits.rates, schedules_ahead=True))
+    for requests in (1, 40, 4000):
+        slow, quick = step(waits, requests), step(ahead, requests)
+        card = quick.weights_s + quick.layers_s + quick.step_s + quick.compute_s
+        whole = (card**1.5 + slow.requests_s**1.5) ** (2 / 3)
+        assert card + quick.requests_s == pytest.approx(whole)
+        steps = step_clock(ahead)
+        assert steps.mixed_ps(requests, 0, 0) / 1e12 == pytest.approx(quick.seconds, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "args", "ahead"),
+    [
+        ("vllm", None, {}, True),
+        ("vllm", "0.11.0", {}, False),
+        ("vllm", "0.11.0", {"async_scheduling": True}, True),
+        ("vllm", "0.19.0", {"no_async_scheduling": True}, False),
+        ("sglang", "0.5.9", {}, True),
+        ("sglang", "0.5.9", {"disable_overlap_schedule": True}, False),
+        ("tensorrt-llm", "0.17.0", {}, False),
+        ("tensorrt-llm", "1.1.0", {}, True),
+        ("llama.cpp", None, {}, False),
+    ],
+)
+def test_which_engines_schedule_ahead(engine, version, args, ahead):
+    question = {"model": "llama-3-8b", "gpu": "H100-SXM", "engine": engine, "engine_args": args}
+    if version:
+        question["engine_version"] = version
+    deployment, _ = deploy(Scenario.from_dict(question))
+    assert schedules_ahead(deployment) is ahead
+
+
+def test_a_prompt_alone_has_the_experts_of_all_replicas():
+    made = clock("mixtral-8x7b", dp=4, ep=4, weight_dtype="bf16")
+    mine, all_of_them = (c.prefill(2000.0, none(c.work)) for c in (made.lone, made))
+    shared = made.shared_s(2000.0)
+    assert all_of_them.compute_s - mine.compute_s == pytest.approx(shared * 3 / 4)
+    assert mine.links_s == all_of_them.links_s  # its own tokens cross whoever else is there
+    assert clock("mixtral-8x7b", tp=4).shared_s(2000.0) == 0
 
 
 def test_a_ring_sends_what_other_ranks_miss_twice():

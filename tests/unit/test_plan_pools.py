@@ -35,12 +35,12 @@ def open_plan(rate, split=TWO, **lengths):
     ("rate", "split", "lengths"),
     [
         (5, TWO, (2000, 150)),
-        (44, TWO, (2000, 150)),
-        (35, TWO, (2000, 150)),
+        (33, TWO, (2000, 150)),
+        (26, TWO, (2000, 150)),
         (15, TWO | {"link_bytes_per_s": 3e9}, (2000, 150)),
         (15, TWO | {"link_bytes_per_s": 3e9, "layerwise": True}, (2000, 150)),
         (10, TWO, (6000, 50)),
-        (40, {"prefill": {"count": 1}, "decode": {"count": 2, "gpu": "A100-80GB"}}, (300, 200)),
+        (36, {"prefill": {"count": 1}, "decode": {"count": 2, "gpu": "A100-80GB"}}, (300, 200)),
     ],
 )
 def test_the_closed_form_is_near_the_simulation(rate, split, lengths):

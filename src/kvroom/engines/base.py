@@ -147,6 +147,10 @@ class Engine:
     """Flags by which people set a server up for its speed, with the value that does; None: any."""
     intake_flag: str = ""
     """The flag by which it takes in requests every so many steps."""
+    ahead_since: tuple[int, int] | None = None
+    """The release from which it schedules the next step while the card computes one; None: none does."""
+    ahead_flags: Mapping[str, bool] = field(default_factory=dict)
+    """Flags that say so, by the value with which it does."""
     takes_token_ids: bool = False
     """Its server may be asked in token ids, which `prove` does."""
     benchmarks: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from dataclasses import field
 
 from kvroom.engines.releases import Release, nearest_release, shown
 from kvroom.hardware.device import Device
-from kvroom.models.weight_dtypes import EXL2, WEIGHT_DTYPES
+from kvroom.models.weight_dtypes import EXL2, MLX, WEIGHT_DTYPES
 from kvroom.records import dataclass
 
 FAR: Release = (9999, 9999, 9999)
@@ -71,7 +71,7 @@ class Requirement:
 
 
 Requirements = Mapping[str, Requirement]
-TENSORS: tuple[str, ...] = tuple(name for name in WEIGHT_DTYPES if name not in EXL2)
+TENSORS: tuple[str, ...] = tuple(name for name in WEIGHT_DTYPES if name not in (*EXL2, *MLX))
 """Weights that engines read which take safetensors and GGUF files alike: all but ExLlamaV2's own."""
 
 

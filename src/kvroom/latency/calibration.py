@@ -18,6 +18,7 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
+from kvroom.engines.flags import switch
 from kvroom.engines.registry import engine_of
 from kvroom.latency.step_time import Coefficients
 from kvroom.models.spec import ModelSpec
@@ -102,6 +103,19 @@ def recipe_of(deployment: Deployment) -> str:
         if flag in deployment.args and (value is None or deployment.args[flag] == value):
             return "tuned"
     return "default" if deployment.args else "unknown"
+
+
+def schedules_ahead(deployment: Deployment) -> bool:
+    """Whether the next step is scheduled while the card computes one, as its flags say, else its release."""
+    engine = engine_of(deployment.engine)
+    for flag, on in engine.ahead_flags.items():
+        for name, said in ((flag, on), (f"no_{flag}", not on)):
+            if deployment.args.get(name) is not None:
+                return switch(f"engine_args.{name}", deployment.args[name]) is said
+    if engine.ahead_since is None:
+        return False
+    version = deployment.version
+    return not version or not re.match(r"v?\d", version) or _release(version) >= engine.ahead_since
 
 
 def unsaid_cache(deployment: Deployment) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from math import exp
 
-from kvroom.latency.step_time import Clock, joined_s, none
+from kvroom.latency.step_time import Clock, beyond, joined_s, none
 from kvroom.records import dataclass
 
 PS_PER_S = 10**12
@@ -108,6 +108,14 @@ class StepClock:
     verified: int = 1
     tokens_a_step: float = 1.0
     stages: int = 1
+    hosted_ps: float = 0.0
+    """What a request takes of the host, where that works while the card reads and launches."""
+    launch_ps: float = 0.0
+    """What the card launches meanwhile, whatever it computes."""
+    ranks: int = 1
+    """Data-parallel ranks that share a set of experts, and so step together."""
+    shared_ps: int = 0
+    """Of ``token_ps`` what a token costs at the experts they share, where each rank brings as many."""
     decodes: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     """``decode_ps`` of the batches that were asked for so far."""
 
@@ -139,7 +147,17 @@ class StepClock:
             spent += product.ps(requests, tokens, prompts)
         for expert in self.experts:
             spent += expert.ps(requests, tokens)
+        if self.hosted_ps and requests:
+            spent += beyond(self.hosted_ps * requests, spent + self.launch_ps)
         return spent
+
+    def meeting_ps(self, requests: float, tokens: float) -> int:
+        """What a step takes at the experts that ranks share, each bringing so many decoding requests and
+        prompt tokens on average: nothing where they share none."""
+        if self.ranks == 1:
+            return 0
+        read = sum(expert.ps(requests, tokens) for expert in self.experts)
+        return round(read + self.shared_ps * (self.verified * requests + tokens))
 
     def context_ps(self, tokens: int) -> int:
         """Attention of one request whose next token is its ``tokens``-th, in a step."""
@@ -168,6 +186,18 @@ class StepClock:
         total = self.mixed_ps(len(ones), sum(tokens for _, tokens in chunks), len(chunks))
         total += sum(reach.context_ps * reach.read_after(ones) for reach in self.reaches)
         return total + sum(self.chunk_ps(start, tokens) for start, tokens in chunks)
+
+    def joint_ps(self, works: Sequence[tuple[StepClock, Sequence[tuple[int, int]]]]) -> int:
+        """A step of ranks that share experts, each with its clock and its ``work`` (see ``ps``): that of the
+        busiest, but for the experts, where the tokens of all meet. Who has none computes a dummy token."""
+        longest = requests = tokens = 0
+        for clock, work in works:
+            ones = sum(many == 1 for _, many in work)
+            more = sum(many for _, many in work) - ones
+            if work:
+                longest = max(longest, clock.ps(work) - clock.meeting_ps(ones, more))
+            requests, tokens = requests + max(ones, not work), tokens + more
+        return longest + self.meeting_ps(requests / len(works), tokens / len(works))
 
 
 FAR = 2**20
@@ -233,9 +263,12 @@ def step_clock(clock: Clock) -> StepClock:
     if draft is not None:
         products += _products(draft, stages, prompts=0)
         products += _products(draft, stages, tokens=0, prompts=0, times=drafted - 1)
+    ahead, unit = clock.works_ahead, k.scale * PS_PER_S
     bent = StepClock(
         step_ps=0, request_ps=0, token_ps=0, prompt_ps=0, reaches=(),
         experts=tuple(experts), products=tuple(products),
+        hosted_ps=unit * k.request_s / stages if ahead else 0.0,
+        launch_ps=unit * clock.launching_s if ahead else 0.0,
     )  # fmt: skip
 
     # what hangs on a step's having several tokens does not grow with them
@@ -263,9 +296,13 @@ def step_clock(clock: Clock) -> StepClock:
         several_ps=round((one - none_of_it) * PS_PER_S),
         experts=bent.experts,
         products=bent.products,
+        hosted_ps=bent.hosted_ps,
+        launch_ps=bent.launch_ps,
         verified=clock.width,
         tokens_a_step=clock.tokens_a_step,
         stages=stages,
+        ranks=work.layout.expert_replicas,
+        shared_ps=round(clock.shared_s(1.0) / stages * PS_PER_S),
         reaches=tuple(
             Reach(
                 tokens=reach,

@@ -119,10 +119,18 @@ class PoolsUnderLoad:
 
     @cached_property
     def alone_s(self) -> float:
-        """A prompt computed by itself."""
+        """A prompt computed by itself, while no other rank has any."""
+        return self._prompt_s(self.first.lone)
+
+    @cached_property
+    def beside_s(self) -> float:
+        """A prompt computed by itself while each rank that shares its experts computes one."""
+        return self._prompt_s(self.first)
+
+    def _prompt_s(self, clock: Clock) -> float:
         input_tokens, chunk = self.prefill.input_tokens, self.prefill.chunk_tokens
-        return self.first.prefill(
-            input_tokens, self.first.prefilling(input_tokens), chunks=ceil(input_tokens / chunk)
+        return clock.prefill(
+            input_tokens, clock.prefilling(input_tokens), chunks=ceil(input_tokens / chunk)
         ).seconds
 
     @cached_property
@@ -138,17 +146,17 @@ class PoolsUnderLoad:
         steps = self.first.prefill(
             input_tokens * many, prompts, chunks=input_tokens * many / chunk, prompts=many
         )
-        return min(self.alone_s, steps.seconds / many)
+        return min(self.beside_s, steps.seconds / many)
 
     def together(self, rate: float) -> float:
         """Prompts of one step where ``rate`` a second come to an engine: those that come while another
         step is computed, which is as much longer as it holds more of them."""
         if self.fit == 1.0 or rate * self.full_s >= 1:
             return self.fit
-        more = (self.fit * self.full_s - self.alone_s) / (self.fit - 1)
+        more = (self.fit * self.full_s - self.beside_s) / (self.fit - 1)
         if rate * more >= 1:
             return self.fit
-        return min(self.fit, max(1.0, rate * (self.alone_s - more) / (1 - rate * more)))
+        return min(self.fit, max(1.0, rate * (self.beside_s - more) / (1 - rate * more)))
 
     @cached_property
     def occupied_s(self) -> float:
@@ -248,9 +256,13 @@ class PoolsUnderLoad:
         """The times at ``rate`` requests a second, queues as long as ``others`` make them."""
         k, stages = self.first.k, self.first.work.layout.pp
         each = others * rate / self.first_engines
-        alone, full = self.alone_s / stages, self.full_s / stages
+        alone, full = self.beside_s / stages, self.full_s / stages
         busy = min(NEARLY, each * alone / (1 + each * (alone - full)))
+        own = self.alone_s + busy * (self.beside_s - self.alone_s)
         queued = _queued(busy, busy / each if each else 0.0) / self.first_engines
+        # A rank that is free waits for the step that others, who share its experts, are in.
+        ranks = self.first.work.layout.expert_replicas
+        queued += (1 - busy) * (1 - (1 - busy) ** (ranks - 1)) * own / 2
         answer = rate / self.second_engines * max(1, self.steps)
         decoding = _largest(lambda b: b <= answer * self.token_s(b), self.slots)
         token = self.token_s(decoding)
@@ -265,7 +277,7 @@ class PoolsUnderLoad:
             handover += _queued(busy, self.occupied_s) / fewer
         return Handed(
             tpot_s=token + handover / max(1, self.steps),
-            own_s=self.alone_s,
+            own_s=own,
             queued_s=queued,
             no_room_s=no_room_s,
             front_end_s=k.first_s,

@@ -194,6 +194,20 @@ class Times:
         """What a client sees of a first token beside the engine's part."""
         return self.front_end_s + self.start_s
 
+    def first_in(self, ratio: float) -> Times:
+        """The same with first tokens in ``ratio`` of the time: what is outside the engine is so much longer
+        or shorter, and the engine's own parts are where that does not do."""
+        if ratio == 1.0:
+            return self
+        engine = self.own_s + self.queued_s + self.no_room_s
+        whole = ratio * (engine + self.outside_s)
+        share = min(1.0, whole / engine)
+        left = whole - share * engine
+        start = left * self.start_s / self.outside_s if self.outside_s else 0.0
+        parts = ("own_s", "queued_s", "no_room_s", "together_s")
+        kept = {part: share * getattr(self, part) for part in parts}
+        return replace(self, **kept, front_end_s=left - start, start_s=start)
+
     @property
     def ttft_s(self) -> float | None:
         """What a client sees; None where it has no end."""
@@ -221,7 +235,7 @@ def served(clock: Clock, load: Load, near: float | None = None) -> Times:
 
     times = times_of(load.lengths, near)
     if load.cache_blocks == inf or not any(length.own for length in load.lengths):
-        return times
+        return times.first_in(clock.first_ratio)
     steps = step_clock(clock)
 
     def computing_s(length: Length) -> float:
@@ -229,7 +243,7 @@ def served(clock: Clock, load: Load, near: float | None = None) -> Times:
         spent = steps.mixed_ps(0, own, 1) - steps.mixed_ps(0, 0, 0)
         return (spent + steps.chunk_ps(length.cached - own, own)) / PS_PER_S
 
-    return as_kept(load, times, times_of, computing_s)
+    return as_kept(load, times, times_of, computing_s).first_in(clock.first_ratio)
 
 
 def as_kept(
@@ -412,14 +426,20 @@ class LoadModel:
         """Of so many that decode those that do so in steps that compute prompts."""
         return 0.0 if self.load.apart else decoding
 
-    def mean_step_s(self, decoding: float, prompts: float, own: float = 0.0) -> float:
-        """The mean of steps in each of which ``prompts`` begin on average (Poisson), beside ``own``; where
-        these are computed apart, of such a step and the one before it that computes them, of the latter alone
-        where it computes ``own``."""
-        apart = self.load.apart
+    def mean_step_s(
+        self, decoding: float, prompts: float, own: float = 0.0, elsewhere: float | None = None
+    ) -> float:
+        """The mean of steps in each of which ``prompts`` begin on average (Poisson) in one rank, beside
+        ``own``, and in each other ``elsewhere`` (None: as many); where these are computed apart, of such a
+        step and the one before it that computes them, of the latter alone where it computes ``own``.
+
+        Ranks that share experts step together: a step is as long as that of the rank with most prompts, but
+        at the experts, where the tokens of all ranks meet. Ranks without prompts decode meanwhile.
+        """
+        apart, ranks = self.load.apart, self.clock.ranks
         alone = self.step_s(decoding) if apart and not own else 0.0
         decoding = self._beside(decoding)
-        if not (self.clock.experts or self.clock.products) or prompts < 1e-9:
+        if ranks == 1 and (not (self.clock.experts or self.clock.products) or prompts < 1e-9):
             most = self.prompts_at_most(decoding)
             if not alone:
                 return self.step_s(decoding, own + prompts)
@@ -430,14 +450,32 @@ class LoadModel:
         mean = prompts * parts
         if mean > MANY:  # their number hardly varies
             return alone + self.step_s(decoding, own + prompts)
-        last = ceil(mean + 6 * sqrt(mean) + 2)
-        chance, total, seen = exp(-mean), 0.0, 0.0
-        for many in range(last + 1):
-            if many or not alone:  # no step is taken apart for nothing
-                total += chance * self.step_s(decoding, own + many / parts)
-            seen += chance
-            chance *= mean / (many + 1)
-        return alone + total / seen
+        there = mean if elsewhere is None else elsewhere * parts
+        chances = _most_of(mean, ranks, round(own * parts), there)
+        most = own + sum(many * sum(chance) for many, chance in enumerate(chances)) / parts
+        met = own + prompts + (ranks - 1) * there / parts
+        met = met / ranks / most if most else 0.0
+        total = 0.0
+        for many, (chance, others) in enumerate(chances):
+            if not many and alone:
+                total += chance * alone
+                continue
+            step = self._together_s(decoding, own + many / parts, met)
+            total += chance * (alone + step)
+            if others:
+                total += others * (max(alone, step) if alone else step)
+        return total
+
+    def _together_s(self, decoding: float, prompts: float, met: float) -> float:
+        """A step of the rank with most ``prompts``, of which all bring the share ``met`` on average."""
+        step = self.step_s(decoding, prompts)
+        if self.clock.ranks == 1:
+            return step
+        tokens = prompts * self.computed_tokens
+        more = self.clock.meeting_ps(decoding, tokens) - self.clock.meeting_ps(
+            decoding, met * tokens
+        )
+        return step - more / PS_PER_S
 
     def closed_loop(self, users: float, near: float | None = None) -> Times:
         """``users`` (of all ranks) who send a prompt, read the answer, think, and send the next.
@@ -454,9 +492,10 @@ class LoadModel:
         for _ in range(ROUNDS):
             beside = min(max(1.0, slots), 1 + others * decoding)
             most = self.prompts_at_most(beside)
-            prompts = others * min(decoding / self.decode_steps, most)
-            whole = self.mean_step_s(beside, prompts)
-            own, queued = self._first_s(beside, prompts, most, others * running)
+            elsewhere = min(decoding / self.decode_steps, most)
+            prompts = others * elsewhere
+            whole = self.mean_step_s(beside, prompts, elsewhere=elsewhere)
+            own, queued = self._first_s(beside, prompts, most, others * running, elsewhere)
             if load.thinking_ratio:
                 queued += self._rest_s(decoding, prompts, most, others * running)
             queued += self._fetching_s(whole, others * running)
@@ -484,6 +523,7 @@ class LoadModel:
             start_s=0.0 if load.spread else self.start * queue,
             requests_per_s=rate * self.dp,
             beside=beside,
+            elsewhere=elsewhere,
         )
         if not load.in_step or self.clock.tokens_a_step > 1:
             return times
@@ -616,17 +656,20 @@ class LoadModel:
         return sum((output - mean) ** 2 for output in outputs) / len(outputs) / mean**2
 
     def _first_s(
-        self, decoding: float, others: float, most: float, running: float
+        self, decoding: float, others: float, most: float, running: float, elsewhere: float
     ) -> tuple[float, float]:
         """Seconds of the steps that compute a prompt, and of those that it waits for; ``running`` others
         are served."""
         chunks = ceil(1 / most)
         company = min(others, max(0.0, most - 1))
-        own = self.mean_step_s(decoding, company, 1.0) + (chunks - 1) * (
+        own = self.mean_step_s(decoding, company, 1.0, elsewhere) + (chunks - 1) * (
             self.step_s(self._beside(decoding)) + self._again_s
         )
         meets = min(1.0, running)
-        queued = self.load.steps_ahead * meets * self.mean_step_s(decoding, others)
+        ahead = self.mean_step_s(decoding, others, elsewhere=elsewhere)
+        if self.load.apart:  # the batch ahead is of prompts, where some came, or of decodes
+            ahead -= (1 - exp(-others)) * self.step_s(decoding)
+        queued = self.load.steps_ahead * meets * ahead
         # Prompts that find steps full wait their turn, behind all others at most; of those that begin in
         # one step half go first.
         full = min(NEARLY, others / most)
@@ -669,10 +712,13 @@ class LoadModel:
         requests_per_s: float,
         seen: float | None = None,
         beside: float = 0.0,
+        elsewhere: float = 0.0,
     ) -> Times:
         step, gained = self.step_s(seen or beside), self.clock.tokens_a_step
         if seen is None:
-            whole = self.mean_step_s(beside, prompts)
+            whole = self.mean_step_s(beside, prompts, elsewhere=elsewhere)
+            if self.clock.ranks > 1:  # those of other ranks are met as well
+                prompts = elsewhere
             prompt_s = (whole - step) / prompts if prompts else self._prompt_s(beside, 0.0)
         else:
             prompt_s = self._prompt_s(seen, prompts)
@@ -699,6 +745,34 @@ class LoadModel:
         )  # one decodes a token at least
         t = self.closed_loop(max(1, int(min(self.load.slots, most))))
         return replace(t, saturated=True)
+
+
+def _most_of(mean: float, ranks: int, own: int, elsewhere: float) -> list[tuple[float, float]]:
+    """By how many more prompts than ``own`` the fullest of ``ranks`` begins in a step, where ``mean`` more
+    begin in the first and ``elsewhere`` in each other (Poisson): the chance of it where the first begins any
+    itself, and where only others do."""
+    mine, others = (_cumulated(each, max(mean, elsewhere), own) for each in (mean, elsewhere))
+    if ranks == 1:
+        others = [1.0] * len(mine)
+    chances, before, before_others = [], 0.0, 0.0
+    for many in range(len(mine) - own):
+        there = others[many + own] ** (ranks - 1)
+        now = mine[many] * there
+        idle = mine[0] * (there - before_others) if many and not own else 0.0
+        chances.append((now - before - idle, idle))
+        before, before_others = now, there
+    total = sum(map(sum, chances))
+    return [(chance / total, idle / total) for chance, idle in chances]
+
+
+def _cumulated(mean: float, longest: float, more: int) -> list[float]:
+    """The chance of at most 0, 1, 2 … (Poisson), for as many as ``longest`` has, and ``more``."""
+    chance, within, found = exp(-mean), 0.0, []
+    for many in range(ceil(longest + 6 * sqrt(longest) + 3) + more):
+        within += chance
+        found.append(min(1.0, within))
+        chance *= mean / (many + 1)
+    return found
 
 
 def _backlog(full: float, most: float) -> float:

@@ -17,6 +17,7 @@ from kvroom.engines.corrections import check
 from kvroom.errors import KvroomError
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import SPREAD, Load, lengths_of, served
+from kvroom.latency.step_time import Clock
 from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import check_float, check_int, parse_tokens
@@ -24,7 +25,7 @@ from kvroom.units import check_float, check_int, parse_tokens
 METRICS = {"step_s": "step", "tpot_s": "tpot", "ttft_s": "ttft"}
 SCATTER = 0.1
 """How far one measurement lies from another of the same load (a logarithm)."""
-SHARED, NEAR = 0.5, 0.2
+SHARED, NEAR = 0.5, 0.4
 """How far a machine lies from the shipped calibration at any load, and how much farther at some loads."""
 MOST = 2**30
 _FIX = "Write points with step_s, or tpot_s and ttft_s, and what they were measured at."
@@ -70,13 +71,12 @@ def drawn_to(
         pairs = [(_place(step), log(m / t)) for step in steps for m, t in _steps(timing, step)]
         drawn = _Drawn.of(pairs, here)
         k = timing.clock.k
-        k = replace(k, scale=k.scale * exp(drawn.log))
-        timing = _with(timing, k, ("step", "tpot", "whole"), drawn)
+        clock = replace(timing.clock, k=replace(k, scale=k.scale * exp(drawn.log)))
+        timing = _with(timing, clock, ("step", "tpot", "whole"), drawn)
     if firsts:
         drawn = _Drawn.of([(_place(first), _first(timing, first)) for first in firsts], here)
-        k, factor = timing.clock.k, exp(drawn.log)
-        k = replace(k, first_s=k.first_s * factor, wait=k.wait * factor, burst=k.burst * factor)
-        timing = _with(timing, k, ("ttft",), drawn)
+        clock = replace(timing.clock, first_ratio=timing.clock.first_ratio * exp(drawn.log))
+        timing = _with(timing, clock, ("ttft",), drawn)
     return timing
 
 
@@ -164,12 +164,12 @@ WITHIN = 1.2816
 """Standard deviations that four of five of a normal distribution lie within."""
 
 
-def _with(timing: Timing, k: Any, metrics: Sequence[str], drawn: _Drawn) -> Timing:
+def _with(timing: Timing, clock: Clock, metrics: Sequence[str], drawn: _Drawn) -> Timing:
     own = dict(timing.own_bands)
     for metric in metrics:
         known = timing.table["bands"][f"{metric} {timing.kind}"]["known"]
         own[metric] = hypot(known / sqrt(drawn.points + 1), drawn.scatter, WITHIN * drawn.known)
-    return replace(timing, clock=replace(timing.clock, k=k), own_bands=own)
+    return replace(timing, clock=clock, own_bands=own)
 
 
 def _steps(timing: Timing, point: Mapping[str, Any]) -> list[tuple[float, float]]:

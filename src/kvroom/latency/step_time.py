@@ -5,7 +5,9 @@
 
 fits published measurements far better than the larger of memory and arithmetic time does: kernels of
 one layer wait for one another, so what one waits for is not hidden behind another. Within one, a product
-of matrices reads while it computes: its time is the hypotenuse of both, as operators measure it. Every
+of matrices reads while it computes: its time is the hypotenuse of both, as operators measure it. So is what
+the host does for requests beside what the card reads and launches, nearly, where an engine schedules a step
+while the card computes one (``beyond``). Every
 term is linear in cache bytes, so between events a run of steps sums in closed form. Coefficients are fitted
 (``calibration.py``); a step of several stages passes one after another. Where tokens are drafted a step
 verifies all drafts of a request, and the draft's passes are a term of their own (``drafting.py``).
@@ -112,10 +114,17 @@ class Rates:
     """Whether reading runs beside arithmetic: a GPU's asynchronous copies do, a CPU core's loads do not."""
     one_token_dispatch: bool = False
     """A step of one token chooses experts within their kernel (``Engine.one_token_dispatch``)."""
+    schedules_ahead: bool = False
+    """The host's work on requests is done while the card reads and launches (``schedules_ahead``)."""
 
     @classmethod
     def of(
-        cls, device: Device, narrow_dtype: str, *, one_token_dispatch: bool = False
+        cls,
+        device: Device,
+        narrow_dtype: str,
+        *,
+        one_token_dispatch: bool = False,
+        schedules_ahead: bool = False,
     ) -> Rates | None:
         """The rates of ``device`` with narrow matrices multiplied in ``narrow_dtype``; None where its
         peak arithmetic is neither known nor near that of its vendor's other chips."""
@@ -133,7 +142,24 @@ class Rates:
             link_bytes_per_s=link.bytes_per_s if link else HOST_LINK_BYTES_PER_S,
             overlaps=device.vendor != "cpu",
             one_token_dispatch=one_token_dispatch,
+            schedules_ahead=schedules_ahead,
         )
+
+
+OVERLAP = 1.5
+"""The power by which the host's work and the card's add up: 1 is one after the other, 2 a hypotenuse, ever
+more the longer of both. By the errors of fits: 1 has slow cards wait for what they hide, 2 has quick ones
+wait too little."""
+
+
+def beyond(host: float, card: float) -> float:
+    """What the host's work on requests adds to a step of which the card takes ``card`` meanwhile."""
+    longer = max(host, card)
+    if longer <= 0:
+        return 0.0
+    both = (host / longer) ** OVERLAP + (card / longer) ** OVERLAP
+    whole: float = longer * both ** (1 / OVERLAP)
+    return whole - card
 
 
 def joined_s(read: float, computed: float, *, overlaps: bool) -> float:
@@ -189,6 +215,16 @@ class Clock:
     k: Coefficients
     drafting: Drafting | None = None
     host: HostReads | None = None
+    first_ratio: float = 1.0
+    """First tokens over what is reckoned, as one's own measurements say (``own_points.py``)."""
+    meeting: float | None = None
+    """How many replicas' tokens meet at one set of experts in a step (None: those of all that share it, as
+    where all have as much to do)."""
+
+    @property
+    def lone(self) -> Clock:
+        """The same while the other replicas that share its experts have nothing to do."""
+        return replace(self, meeting=1.0)
 
     @property
     def plain(self) -> Clock:
@@ -217,6 +253,16 @@ class Clock:
     def tokens_a_step(self) -> float:
         """Tokens that each request gains by a decode step, as expected."""
         return self.drafting.expected_tokens if self.drafting else 1.0
+
+    @property
+    def works_ahead(self) -> bool:
+        """Whether the host's work on requests hides behind the card's; what drafts waits for each step."""
+        return self.rates.schedules_ahead and self.draft is None
+
+    @property
+    def launching_s(self) -> float:
+        """Seconds, unscaled, of a step's launches and of what it takes but once."""
+        return sum(self._launch_s(stage, inf) for stage in self.work.stages) + self.k.step_s
 
     def within_peaks(self, *, cache: bool) -> Clock:
         """The clock with reading slowed where a step would outrun the memory's peak rate.
@@ -326,21 +372,26 @@ class Clock:
         verified = requests * self.width
         tokens = verified + prompt_tokens
         sampled = verified + (prompts if prompt_tokens else 0.0)
-        weights = cache = compute = layers = 0.0
+        weights = cache = compute = layers = joined_all = 0.0
         for stage, a in zip(work.stages, attention, strict=True):
             read, products = self.products_s(stage, tokens, sampled, chunks)
             weights += read + chunks * self._experts_s(stage, tokens / chunks)
             cache += (a.cache_bytes + a.state_bytes) / (k.cache_eta * self.rates.memory_bytes_per_s)
             joined = joined_s(read, products, overlaps=self.rates.overlaps)
+            joined_all += joined - read
             compute += joined - read + self._compute_s(stage, tokens, a.flops)
             layers += chunks * self._launch_s(stage, tokens / chunks)
+        requests_s = k.request_s * requests
+        if self.works_ahead:
+            busy = weights + joined_all + layers + k.step_s * chunks
+            requests_s = beyond(requests_s, busy)
         return Terms(
             weights_s=k.scale * weights,
             cache_s=k.scale * cache,
             compute_s=k.scale * compute,
             layers_s=k.scale * layers,
             links_s=k.scale * self._links_s(tokens, verified, chunks),
-            requests_s=k.scale * (k.request_s * requests + k.token_s * prompt_tokens),
+            requests_s=k.scale * (requests_s + k.token_s * prompt_tokens),
             step_s=k.scale * k.step_s * chunks,
             draft_s=self._draft_s(requests, prompt_tokens, chunks),
             host_s=self._host_s(tokens, chunks, attention),
@@ -364,9 +415,22 @@ class Clock:
         own = chunks * self.k.scale * self.k.draft_s * self.drafting.drafted
         return first.seconds + (self.drafting.drafted - 1) * later.seconds + own
 
+    @property
+    def _meeting(self) -> float:
+        """How many replicas bring as many tokens to the experts as this one."""
+        return self.work.layout.expert_replicas if self.meeting is None else self.meeting
+
     def _domain(self, tokens: float) -> float:
         """Tokens that meet at the experts: those of all replicas whose expert ranks are one group."""
-        return tokens * self.work.layout.expert_replicas
+        return tokens * self._meeting
+
+    def shared_s(self, tokens: float) -> float:
+        """What experts that replicas share compute of ``tokens`` of each; none where each has its own."""
+        if self.work.layout.expert_replicas == 1:
+            return 0.0
+        return self.k.scale * sum(
+            self._experts_compute_s(stage, tokens) for stage in self.work.stages
+        )
 
     def products_s(
         self, stage: StageWork, tokens: float, sampled: float, chunks: float = 1.0
@@ -414,15 +478,19 @@ class Clock:
     def _compute_s(self, stage: StageWork, tokens: float, attention: float) -> float:
         """Seconds, unscaled, that experts and ``attention`` compute."""
         k, rates = self.k, self.rates
+        looking = attention / (k.attention_mu * rates.wide_flops_per_s)
+        return self._experts_compute_s(stage, tokens) + looking
+
+    def _experts_compute_s(self, stage: StageWork, tokens: float) -> float:
+        """Seconds, unscaled, that experts compute."""
+        k, rates = self.k, self.rates
         wide = narrow = 0.0
         for expert in stage.experts:
             used = expert.active_params * self._domain(tokens)
             used *= (1 + k.expert_width / expert.width) / k.expert_mu
             wide, narrow = (wide, narrow + used) if expert.narrow else (wide + used, narrow)
-        return (
-            2 * wide / (k.wide_mu * rates.wide_flops_per_s)
-            + 2 * narrow / (k.narrow_mu * rates.narrow_flops_per_s)
-            + attention / (k.attention_mu * rates.wide_flops_per_s)
+        return 2 * wide / (k.wide_mu * rates.wide_flops_per_s) + 2 * narrow / (
+            k.narrow_mu * rates.narrow_flops_per_s
         )
 
     def _launch_s(self, stage: StageWork, tokens: float) -> float:
@@ -454,20 +522,25 @@ class Clock:
             shared, numbers = stage.rank.exchanges()
             sent += numbers * ACTIVATION_BYTES * decoded
             calls += 3 * shared * k.reduce_s
-        if layout.ep > layout.tp:
-            routed = sum(stage.expert_layers for stage in work.stages)
-            copies = min(work.active_experts, layout.ep)
-            sent += 2 * routed * copies * (layout.ep - 1) / layout.ep * vector * tokens
-            calls += 2 * routed * k.exchange_s
-        elif layout.expert_dp > 1:
-            # Every rank gathers the tokens of all for its slice of each expert; the slices are summed.
-            routed = sum(stage.expert_layers for stage in work.stages)
-            sent += 2 * routed * (layout.expert_dp - 1) * vector * tokens
+        routed = sum(stage.expert_layers for stage in work.stages)
+        if layout.ep > layout.tp or layout.expert_dp > 1:
+            sent += self._exchanged_bytes(tokens)
             calls += 2 * routed * k.exchange_s
         if layout.pp > 1:
             sent += (layout.pp - 1) * vector * tokens
             calls += (layout.pp - 1) * k.stage_s
         return sent / rate + calls * chunks
+
+    def _exchanged_bytes(self, tokens: float) -> float:
+        """What the busiest rank sends, or gets, of ``tokens`` of each replica, to the experts and back."""
+        work, layout = self.work, self.work.layout
+        vector = work.hidden_size * ACTIVATION_BYTES
+        routed = sum(stage.expert_layers for stage in work.stages)
+        if layout.ep > layout.tp:
+            copies = min(work.active_experts, layout.ep)
+            return 2 * routed * copies * (layout.ep - 1) / layout.ep * vector * tokens
+        # Every rank gathers the tokens of all for its slice of each expert; the slices are summed.
+        return 2 * routed * max(1.0, self._meeting - 1) * vector * tokens
 
 
 def none(work: Work) -> list[Attention]:

@@ -19,6 +19,7 @@ from kvroom.models.quantization.base import (
     is_linear,
 )
 from kvroom.models.quantization.ggml import BY_NAME, MIXES, Mix
+from kvroom.models.quantization.methods import Everything
 from kvroom.models.quantization.rules import OnlyExperts, exl
 from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor
@@ -35,7 +36,18 @@ _LINEAR: dict[str, Dtype] = {
     "mxfp8": MXFP8,
     "nf4": NF4_DOUBLE,
 }
-WEIGHT_DTYPES: tuple[str, ...] = (*PLAIN, *_LINEAR, "int4_g32", "mxfp4", "nvfp4", *MIXES, *EXL2)
+MLX = {f"mlx_int{bits}": Dtype(f"mlx_int{bits}", bits, 64, 4) for bits in (3, 4, 5, 6, 8)}
+"""MLX's own: groups of 64 with a scale and a bias of 16 bits, embedding and head too."""
+WEIGHT_DTYPES: tuple[str, ...] = (
+    *PLAIN,
+    *_LINEAR,
+    "int4_g32",
+    "mxfp4",
+    "nvfp4",
+    *MIXES,
+    *EXL2,
+    *MLX,
+)
 """Every name that ``weight_dtype`` takes."""
 ALIASES = {
     "bfloat16": "bf16",
@@ -55,6 +67,7 @@ ALIASES = {
     "fp4": "nvfp4",
     "ud-q4_k_xl": "q4_k_xl",
     **{name.removesuffix(".0"): name for name in EXL2},
+    **{name.replace("int", "") + "bit": name for name in MLX},
 }
 
 
@@ -78,6 +91,8 @@ def named(weight_dtype: str, spec: ModelSpec | None = None) -> Quantisation:
         return _nvfp4(spec)
     if low in MIXES:
         return _mix(low, spec)
+    if low in MLX:
+        return Quantisation(name=low, linear=MLX[low], rule=Everything(MLX[low]))
     if low in EXL2:
         return exl(float(low.removeprefix("exl2_")), head_bits=6, name=low)
     otherwise = f"One of: {', '.join(WEIGHT_DTYPES)}."

@@ -25,6 +25,7 @@ from kvroom.planner.pools import (
     failures_of,
     lockstep_of,
     pools_of,
+    steps_together,
     within,
 )
 from kvroom.planner.scaling import scaling_rule
@@ -83,6 +84,12 @@ class ReplicaGroup:
         """GPUs of one."""
         layout = self.workings.deployment.layout
         return layout.tp * layout.pp
+
+    def loops(self) -> Callable[[int], StepLoop | None]:
+        """The loop of each rank by its number, ranks of one replica having one together; None: its own."""
+        made: dict[int, StepLoop] = {}
+        dp = self.workings.deployment.layout.dp
+        return lambda place: made.setdefault(place // dp, StepLoop()) if self.lockstep else None
 
     def engine(
         self,
@@ -197,9 +204,15 @@ def groups_of(workings: Workings) -> list[ReplicaGroup]:
         fix = "Give all pools the same engine, block_size and dcp."
         raise KvroomError(field, sorted(sizes), "tokens are in a block, pool by pool", fix)
     start = (fleet and fleet.start) or ColdStart()
-    together = lockstep_of(scenario, [group.workings.deployment.layout.dp for group in groups])
+    layouts = [group.workings.deployment.layout for group in groups]
+    asked = lockstep_of(scenario, [layout.dp for layout in layouts])
     return [
-        replace(group, cold_ps=cold_start_ps(group, start), lockstep=together) for group in groups
+        replace(
+            group,
+            cold_ps=cold_start_ps(group, start),
+            lockstep=steps_together(scenario, layout) if asked is None else asked,
+        )
+        for group, layout in zip(groups, layouts, strict=True)
     ]
 
 
@@ -292,17 +305,13 @@ def managed(
     def makes(
         group: ReplicaGroup, router: Router, receives: bool
     ) -> Callable[[int], ServingEngine]:
-        dp = group.workings.deployment.layout.dp
-        ranks: dict[int, StepLoop] = {}
-        first = len(replicas)
+        first, loop = len(replicas), group.loops()
 
         def make(place: int) -> ServingEngine:
             connector = (
                 TransferConnector(links, place, fleet.release) if links and receives else None
             )
-            together = (
-                ranks.setdefault((place - first) // dp, StepLoop()) if group.lockstep else None
-            )
+            together = loop(place - first)
             told = follow if feed.follows else None
             made = group.engine(
                 outcome, feed, told, connector=connector, place=place, together=together

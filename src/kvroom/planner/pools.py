@@ -12,6 +12,7 @@ from kvroom.records import dataclass
 from kvroom.scenario.autoscale import Autoscaling
 from kvroom.scenario.cluster import ReplicaPool
 from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.layout import Layout
 from kvroom.simulator.replicas import Failures, seconds_ps
 from kvroom.units import check_int
 
@@ -88,13 +89,22 @@ def failures_of(scenario: Scenario, count: int, seed: int) -> Failures | None:
     )
 
 
-def lockstep_of(scenario: Scenario, dp: Sequence[int]) -> bool:
-    """Whether data-parallel ranks, so many of them in each pool, step together."""
-    lockstep = bool(scenario.fleet and scenario.fleet.lockstep)
+def lockstep_of(scenario: Scenario, dp: Sequence[int]) -> bool | None:
+    """Whether data-parallel ranks, so many of them in each pool, are asked to step together; None where
+    nothing is asked."""
+    lockstep = scenario.fleet.lockstep if scenario.fleet else None
     if lockstep and min(dp) == 1:
         why = "needs ranks that step together"
         raise KvroomError("fleet.lockstep", True, why, "Set dp to 2 or more.")
     return lockstep
+
+
+def steps_together(scenario: Scenario, layout: Layout) -> bool:
+    """Whether ranks of ``layout`` step together though nobody asks: where they share experts, whose tokens
+    meet in every layer. With failures, or between two pools, each has a clock of its own."""
+    if scenario.disaggregation is not None or (scenario.fleet and scenario.fleet.failures):
+        return False
+    return min(layout.dp, layout.expert_replicas) > 1
 
 
 def check_widths(names: Sequence[str]) -> None:

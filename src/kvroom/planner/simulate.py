@@ -354,8 +354,17 @@ def stage(
             limits=limits, on_over=on_over, passage_ps=passage, outside_ps=outside, warmup=warmup
         )
         follow = feed.follow if feed.waits else None
+        # Frames are of one rank, stepped by itself.
+        loops = {id(g): g.loops() if tell is None else lambda _: None for g in groups}
         engines = [
-            g.engine(outcome, feed, follow, place=index, tell=None if index else tell)
+            g.engine(
+                outcome,
+                feed,
+                follow,
+                place=index,
+                together=loops[id(g)](index),
+                tell=None if index else tell,
+            )
             for index, g in enumerate(each)
         ]
         fleet = Cluster(engines, outcome, watch=watch)

@@ -35,7 +35,8 @@ class DecodeRun:
         self._due: dict[int, list[int]] = {}
         for place, request in enumerate(self._all):
             self._wait(place, request)
-        self._fixed = clock.decode_ps(len(self._all))
+        many = len(self._all)
+        self._fixed = clock.decode_ps(many) - clock.meeting_ps(many, 0)
         self._reads = [
             _AttentionRead(reach.context_ps, reach.tokens, self._start_counts)
             for reach in clock.reaches
@@ -76,8 +77,13 @@ class DecodeRun:
         at = max(self.done, request.quiet_tokens - self._start_counts[place][0])
         self._due.setdefault(at, []).append(place)
 
+    @property
+    def requests(self) -> list[ServedRequest]:
+        """Those that run."""
+        return self._all
+
     def spent_ps(self) -> int:
-        """How long the next step takes."""
+        """How long the next step takes, without the experts that ranks share."""
         return self._fixed + sum(read.at(self.done) for read in self._reads)
 
     def step(self) -> bool:
@@ -110,8 +116,10 @@ class DecodeRun:
         computed, known = self._start_counts[place]
         request.num_computed_tokens, request.num_tokens = computed + steps, known + steps
 
-    def settle(self) -> None:
-        """Let the requests know what the steps did."""
+    def settle(self, steps: int) -> None:
+        """Let the requests know what the first so many steps did. (Beside others that found no block the last
+        may not count: it is taken once more, plainly, and finds its blocks there.)"""
+        self.done = steps
         for place, request in enumerate(self._all):
             self._set_counts(place, self.done)
             if self.done:

@@ -137,16 +137,15 @@ class StepEngine(RequestStream):
             self.peak_blocks = max(self.peak_blocks, self.scheduler.blocks_in_use)
         return output
 
-    def spent_ps(self, output: SchedulerOutput) -> int:
-        """How long a step takes. Whoever decodes costs as much as all that are drafted in it."""
+    def work_of(self, output: SchedulerOutput) -> tuple[StepClock, list[tuple[int, int]]]:
+        """The clock of a step, and what each of its requests computes. Whoever decodes costs as much as all
+        that are drafted in it."""
         drafted = output.drafted
         clock = self.clock if drafted is None else self.clocks.get(drafted, self.clock)
-        return output.wait_ps + clock.ps(
-            [
-                (s.request.num_computed_tokens - s.tokens, s.tokens - s.drafts)
-                for s in output.scheduled
-            ]
-        )
+        return clock, [
+            (s.request.num_computed_tokens - s.tokens, s.tokens - s.drafts)
+            for s in output.scheduled
+        ]
 
     def begin(self, output: SchedulerOutput, start: int, end: int) -> None:
         """The step runs from ``start`` to ``end``."""
@@ -220,18 +219,17 @@ class StepLoop:
                     return True
                 self._decide(max(first.end, coming))
                 continue
-            if first.decode_runs and len(ranks) == 1 and len(in_flight) == most - 1:
-                events -= self._decode_run(first, until, events)
-                if (now := first.decide) >= until or first.next_ps <= now:
+            if first.decode_runs and len(in_flight) == most - 1:
+                events -= self._decode_run(until, events)
+                if (now := first.decide) >= until or min(rank.next_ps for rank in ranks) <= now:
                     continue
             outputs = [rank.schedule() for rank in ranks]
             working = any(output.scheduled for output in outputs)
             if working:
                 start = max(now, first.end)
-                end = start + max(
-                    rank.spent_ps(output)
-                    for rank, output in zip(ranks, outputs, strict=True)
-                    if output.scheduled
+                end = start + max(output.wait_ps for output in outputs)
+                end += first.clock.joint_ps(
+                    [rank.work_of(output) for rank, output in zip(ranks, outputs, strict=True)]
                 )
                 in_flight.append((outputs, end))
                 for rank, output in zip(ranks, outputs, strict=True):
@@ -261,37 +259,60 @@ class StepLoop:
         for rank in self.ranks:
             rank.decide = time_ps
 
-    def _decode_run(self, engine: StepEngine, until: int, events: int) -> int:
+    def _decode_run(self, until: int, events: int) -> int:
         """Steps in which all running requests decode, up to the next event; gives how many."""
-        in_flight, scheduler = self._in_flight, engine.scheduler
-        assert isinstance(scheduler, Scheduler)
-        run = DecodeRun.start(scheduler, in_flight[0][0][0] if in_flight else None, engine.clock)
-        if run is None:
-            return 0
-        requests = list(scheduler.running)
-        over = engine.end if in_flight else 0
+        in_flight, busy = self._in_flight, [rank for rank in self.ranks if rank.requests]
+        outputs = in_flight[0][0] if in_flight else [None] * len(self.ranks)
+        runs: list[DecodeRun] = []
+        for rank, output in zip(self.ranks, outputs, strict=True):
+            scheduler = rank.scheduler
+            assert isinstance(scheduler, Scheduler)
+            if not rank.requests:
+                if output is not None and output.scheduled:
+                    return 0
+                continue
+            run = DecodeRun.start(scheduler, output, rank.clock)
+            if run is None:
+                return 0
+            runs.append(run)
+        requests = [request for run in runs for request in run.requests]
+        first, coming = busy[0], min(rank.next_ps for rank in self.ranks)
+        over = first.end if in_flight else 0
         before = requests[0].last_token_ps
         if any(request.last_token_ps != before for request in requests):
             return 0
-        most = min(run.most, events)
-        while run.done < most and engine.decide < until and engine.next_ps > engine.decide:
-            spent = run.spent_ps()
-            if not run.step():
+        many = len(self.ranks)
+        met = first.clock.meeting_ps((len(requests) + many - len(runs)) / many, 0)
+        most, done = min(events, *(run.most for run in runs)), 0
+        decide, end = first.decide, first.end
+        while done < most and decide < until and coming > decide:
+            spent = max(run.spent_ps() for run in runs) + met
+            if not all(run.step() for run in runs):
                 break
-            engine.end = max(engine.decide, engine.end) + spent
+            done += 1
+            end = max(decide, end) + spent
             if not in_flight:
-                over = engine.end
-            engine.decide = max(engine.decide, over)
-            engine.outcome.gaps.add((over - before, 0, 1, len(requests), over - before))
-            before, over = over, engine.end
-            engine.peak_blocks = max(engine.peak_blocks, scheduler.blocks_in_use)
-        run.settle()
-        if run.done:
+                over = end
+            decide = max(decide, over)
+            for rank, run in zip(busy, runs, strict=True):
+                rank.outcome.gaps.add((over - before, 0, 1, len(run.requests), over - before))
+                rank.peak_blocks = max(rank.peak_blocks, rank.scheduler.blocks_in_use)
+            before, over = over, end
+        for run in runs:
+            run.settle(done)
+        if done:
+            self._decide(decide)
+            for rank in self.ranks:
+                rank.end = end
             for request in requests:
                 request.last_token_ps = before
             if in_flight:
-                in_flight[0] = ([run.last()], engine.end)
-        return run.done
+                made = iter(runs)
+                last = [
+                    next(made).last() if rank.requests else SchedulerOutput() for rank in self.ranks
+                ]
+                in_flight[0] = (last, end)
+        return done
 
     def land(self) -> None:
         """Let the steps in flight of one that is alone come to their end."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer, account
 from kvroom.engines.support import Support
-from kvroom.models.weight_dtypes import EXL2
+from kvroom.models.weight_dtypes import EXL2, MLX
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import binding_rank, longest_context
 from kvroom.units import GIB, MIB, ceil_div, check_float
@@ -21,12 +22,12 @@ RUNTIME = (300 * MIB, 50 * MIB, 2 * GIB)
 GRAPHS = (500 * MIB, 40 * MIB, 3 * GIB)
 
 
-def share_of_memory(deployment: Deployment) -> EngineAnswer:
+def share_of_memory(deployment: Deployment, usual: float = SHARE) -> EngineAnswer:
     """Visible bytes × share − weights − assumed overheads, in whole blocks of 16 tokens."""
     gpu = deployment.known_bytes.get("visible", deployment.device.engine_bytes)
     share = check_float(
         "engine_args.gpu_memory_utilization",
-        deployment.args.get("gpu_memory_utilization", SHARE),
+        deployment.args.get("gpu_memory_utilization", usual),
         low=0.01,
         high=1.0,
     )
@@ -93,12 +94,15 @@ def share_of_memory(deployment: Deployment) -> EngineAnswer:
     )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ShareOfMemory(Engine):
     """An engine of which only such a share is assumed."""
 
+    share: float = SHARE
+
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """A share of visible memory, less what any engine takes."""
-        return share_of_memory(deployment)
+        return share_of_memory(deployment, self.share)
 
 
 EXLLAMAV2 = ShareOfMemory(
@@ -109,3 +113,9 @@ EXLLAMAV2 = ShareOfMemory(
 MLC = ShareOfMemory(name="mlc", label="MLC LLM")
 ATOM = ShareOfMemory(name="atom", label="ATOM", eras=())
 GPT_FAST = ShareOfMemory(name="gpt-fast", label="gpt-fast")
+MLX_LM = ShareOfMemory(
+    name="mlx",
+    label="MLX",
+    share=1.0,  # mlx_lm wires what Metal calls the recommended working set, which is what a card shows
+    support=Support(weight_types=("bf16", "fp16", *MLX, "mxfp4")),
+)

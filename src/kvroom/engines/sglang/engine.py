@@ -116,4 +116,6 @@ SGLANG = Sglang(
         )
     ),
     intake_flag="scheduler_recv_interval",
+    ahead_since=(0, 4),
+    ahead_flags={"disable_overlap_schedule": False},
 )

@@ -66,4 +66,6 @@ TENSORRT_LLM = TensorrtLlm(
         ("stream_interval", "max_num_tokens", "kv_cache_free_gpu_memory_fraction")
     ),
     start_rules=START_RULES,
+    ahead_since=(1, 0),
+    ahead_flags={"disable_overlap_scheduler": False},
 )

@@ -135,6 +135,8 @@ VLLM = Vllm(
         Era((0, 11), "v1", "the V1 engine: chunked prefill always, piecewise graphs", today=True),
     ),
     tuning_flags={"stream_interval": None, "enable_prefix_caching": False},
+    ahead_since=(0, 14),
+    ahead_flags={"async_scheduling": True},
     takes_token_ids=True,
     schedule_of_one_rank=True,
     sleep_flag="enable_sleep_mode",
