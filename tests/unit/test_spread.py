@@ -75,6 +75,7 @@ def test_seeds_are_shared_out_whole():
     [
         ({"routing": "least-loaded"}, "its router looks at every replica"),
         ({"workload": OPEN | {"arrivals": "closed:40"}}, "users of a closed loop"),
+        ({"workload": CHATS, "speculation": "ngram:3:acceptance=0.6"}, "drafts are drawn"),
         ({"fleet": {"failures": {"at": [{"s": 5, "replica": 1}]}}}, "come or go"),
     ],
 )

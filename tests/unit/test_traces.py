@@ -244,3 +244,23 @@ def test_nothing_half_written_stays(tmp_path):
     with pytest.raises(KvroomError, match="cannot be written"):
         write(tmp_path / "no" / "t.jsonl", mixed)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_clocks_that_jump_by_years_are_told(tmp_path):
+    """Forth and back by more than 64 bits of picoseconds hold: told, sorted, and served."""
+    from kvroom import api
+
+    path = tmp_path / "clock.jsonl"
+    times = [0, 10, 3e8, 3e8 + 5, 20]
+    rows = [{"t": at, "p": 100, "g": 5} for at in times]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = "arrival=t,input=p,output=g"
+    told = api.describe(trace=path, columns=columns)
+    assert told["duration_s"] == 3e8 + 5
+    trace = Trace(path, columns=columns)
+    assert len(list(trace)) == 5
+    notes = " ".join(trace.counts.notes())
+    assert "nothing comes for more than a day, 1 times" in notes
+    assert "1 are more than a day older than one before" in notes
+    found = api.simulate("llama-3-8b", "L40S", trace=path, columns=columns, context_tokens="8K")
+    assert found.figures["requests"]["completed"] == 5

@@ -108,6 +108,8 @@ def why_whole(staged: StagedFleet, warmup: int | None) -> str:
         return "tiers below the cache are served together"
     if scenario.disaggregation is not None or (scenario.fleet and scenario.fleet.keys):
         return "replicas hand over to each other, come or go"
+    if any(group.rules.setup.drafts is not None for group in staged.groups):
+        return "drafts are drawn by a request's number among all"
     if warmup and feed.follows:
         return "which requests warm up depends on all answers"
     if staged.managed and routing.policy != "session":

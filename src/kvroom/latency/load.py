@@ -667,6 +667,8 @@ class LoadModel:
         )
         meets = min(1.0, running)
         ahead = self.mean_step_s(decoding, others, elsewhere=elsewhere)
+        if self.load.apart:  # the batch ahead is of prompts, where some came, or of decodes
+            ahead -= (1 - exp(-others)) * self.step_s(decoding)
         queued = self.load.steps_ahead * meets * ahead
         # Prompts that find steps full wait their turn, behind all others at most; of those that begin in
         # one step half go first.

@@ -220,7 +220,7 @@ def sweep(
     """Serve the requests at every target, and by as many replicas as there may be."""
     if not slo:
         fix = "Add --slo ttft_p95=2s."
-        raise KvroomError("--slo", None, "is needed: without it the cheapest is none", fix)
+        raise KvroomError("--slo", None, "is needed, to tell which targets hold", fix)
     asked = [(value, at(scenario, over.key, value)) for value in over.values]
     points: list[ScalePoint] = []
     fixed: ScalePoint | None = None

@@ -79,13 +79,16 @@ def describe(
     inputs, outputs = array("Q"), array("Q")
     lengths: Counter[int] = Counter()
     sessions: set[int | str] = set()
-    arrivals = array("q")
+    arrivals: array[int] | list[int] = array("q")
     known: Counter[str] = Counter()
     for request in requests:
         inputs.append(request.input_tokens)
         outputs.append(request.output_tokens)
         lengths[request.input_tokens + request.output_tokens] += 1
-        arrivals.append(request.arrival_ps)
+        try:
+            arrivals.append(request.arrival_ps)
+        except OverflowError:  # a clock that jumped by months: picoseconds beyond 64 bits
+            arrivals = [*arrivals, request.arrival_ps]
         known[_known(request)] += 1
         if request.session is not None:
             sessions.add(request.session)

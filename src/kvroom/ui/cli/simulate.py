@@ -60,7 +60,7 @@ STOPPED = 130
 @click.option(
     "--scale-to",
     metavar="KEY=A..B",
-    help="Sweep the autoscaler: which target is cheapest within --slo (waiting=2..64).",
+    help="Sweep the autoscaler: the cheapest target within the objectives (waiting=2..64).",
 )
 @click.option(
     "--day",

@@ -60,6 +60,8 @@ class Counts:
     """Requests that came before the latest arrival so far."""
     jumps: int = 0
     """Times that nothing came for more than JUMP_PS."""
+    back: int = 0
+    """Those that are more than JUMP_PS older than one before them."""
     reasons: list[str] = field(default_factory=list)
     """Why lines were skipped, the first few."""
     assumed: dict[str, int] = field(default_factory=dict)
@@ -75,6 +77,8 @@ class Counts:
             )
         if self.jumps:
             yield f"nothing comes for more than a day, {self.jumps:,} times: a clock may have jumped"
+        if self.back:
+            yield f"{self.back:,} are more than a day older than one before: a clock may have jumped"
         for text, times in self.assumed.items():
             yield f"{text} ({times:,})" if times > 1 else text
 
@@ -153,6 +157,7 @@ class Trace:
                     origin = latest = one.arrival_ps
                 if one.arrival_ps < latest:
                     counts.unordered += 1
+                    counts.back += latest - one.arrival_ps > JUMP_PS
                 else:
                     counts.jumps += one.arrival_ps - latest > JUMP_PS
                     latest = one.arrival_ps
