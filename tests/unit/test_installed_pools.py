@@ -59,7 +59,9 @@ def test_it_is_told_what_memory_is_free_before_and_after_loading(tmp_path: Path)
     asked = engine.plan(made)
     memory = process.asked[0]["memory"]
     assert memory == {"before_load": BEFORE, "after_load": BEFORE - WEIGHTS}
-    assert card_of(made.deployment)["memory_bytes"] == VISIBLE
+    card = card_of(made.deployment)
+    assert card["memory_bytes"] == VISIBLE
+    assert card["listed_bytes"] == made.deployment.device.driver_bytes  # as nvidia-smi tells
     assert asked.note.endswith("kvroom's own rules say the same")
     assert asked.workings.plan.capacity.engine == made.plan.capacity.engine
 

@@ -157,8 +157,11 @@ def stand_in_for_driver(card: dict[str, Any]) -> None:
     }
     for name, value in told.items():
         setattr(torch.cuda, name, value)
-    program = Path("nvidia-smi").absolute()
-    program.write_text(f"#!/bin/sh\necho {card['memory_bytes'] // 2**20}\n")
+    program, listed = (
+        Path("nvidia-smi").absolute(),
+        card.get("listed_bytes") or card["memory_bytes"],
+    )
+    program.write_text(f"#!/bin/sh\necho {listed // 2**20}\n")
     program.chmod(0o755)
     os.environ["PATH"] = f"{program.parent}{os.pathsep}{os.environ.get('PATH', '')}"
 

@@ -42,7 +42,7 @@ KERNELS = (
 """Packages of compiled kernels, which load only beside a card's driver, and none of which is called."""
 PACKAGES = (
     r"(triton|cuda|outlines|decord|torchaudio|compressed_tensors|gguf|pynvml|modelscope|datasets"
-    r"|soundfile|openai_harmony|anthropic|numba|timm|av|kernels|mistral_common|blobfile|watchfiles|py_spy|vllm"
+    r"|soundfile|openai_harmony|anthropic|numba|timm|av|kernels|mistral_common|blobfile|watchfiles|py_spy"
     r"|cachetools|zstandard|nvtx|openai|uvloop|IPython|interegular|tiktoken|sentencepiece|loguru)(\..*)?"
 )
 """Packages that a server's environment has, and which modules need at their import."""

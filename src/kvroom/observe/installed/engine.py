@@ -272,6 +272,7 @@ def card_of(deployment: Deployment) -> dict[str, Any]:
         "name": device.name,
         "capability": device.compute_capability or "9.0",
         "memory_bytes": deployment.known_bytes.get("visible", device.engine_bytes),
+        "listed_bytes": device.driver_bytes or device.engine_bytes,
         "count": max(8, layout.tp * layout.pp * layout.dp),
         "unified": device.host_link is None,
     }
