@@ -30,14 +30,14 @@ from kvroom.workloads.statistics import nearest_rank
 from kvroom.workloads.synthetic import of_workload
 
 MODELS: tuple[tuple[str, str, dict[str, int]], ...] = (
-    ("llama-3-8b", "H100-SXM", {}),
-    ("llama-3-8b", "A100-SXM-80", {}),
-    ("llama-3-8b", "L40S", {}),
-    ("llama-3-8b", "L4", {}),
-    ("llama-3-8b", "RTX-4090", {}),
-    ("llama-3-70b", "H100-SXM", {"tp": 4}),
-    ("llama-3-70b", "H200-SXM", {"tp": 2}),
-    ("llama-3-70b", "A100-SXM-80", {"tp": 2, "pp": 2}),
+    ("llama-3.1-8b", "H100-SXM", {}),
+    ("llama-3.1-8b", "A100-SXM-80", {}),
+    ("llama-3.1-8b", "L40S", {}),
+    ("llama-3.1-8b", "L4", {}),
+    ("llama-3.1-8b", "RTX-4090", {}),
+    ("llama-3.1-70b", "H100-SXM", {"tp": 4}),
+    ("llama-3.1-70b", "H200-SXM", {"tp": 2}),
+    ("llama-3.1-70b", "A100-SXM-80", {"tp": 2, "pp": 2}),
     ("qwen3-32b", "H100-SXM", {"tp": 2}),
     ("qwen3-30b-a3b", "H100-SXM", {}),
     ("qwen3-30b-a3b", "H100-SXM", {"dp": 2, "tp": 1, "ep": 2}),

@@ -38,7 +38,7 @@ Row = tuple[str, float, float, float]
 """(what is varied, its value, requests that run on average, CPU microseconds a request)"""
 
 
-def workings(replicas: int = 1, model: str = "llama-3-70b", **more: Any) -> Workings:
+def workings(replicas: int = 1, model: str = "llama-3.1-70b", **more: Any) -> Workings:
     return work(
         Scenario.from_dict(
             {
@@ -100,7 +100,7 @@ def scaling(w: Workings) -> list[Row]:
 
 
 MIXED = {
-    "llama-3-70b": 4,
+    "llama-3.1-70b": 4,
     "mistral-7b-v0.1": 1,
     "gpt-oss-120b": 4,
     "gemma-3-27b": 4,
@@ -142,7 +142,7 @@ def kinds() -> None:
 
 def memory() -> None:
     """Up to ten million requests, drawn as they come: CPU time and the most memory that was held."""
-    for model in ("llama-3-70b", "gemma-3-27b"):
+    for model in ("llama-3.1-70b", "gemma-3-27b"):
         w = workings(model=model, context_tokens=8192)
         for count in (10**5, 10**6, 10**7):
             spec = f"arrivals=poisson:2/s,input={INPUT},output={OUTPUT.format(190)}"

@@ -40,7 +40,7 @@ def run(trace: str, tiers: list[dict[str, Any]], routing: str = "round-robin") -
     request, so that what is found is found in the tiers."""
     scenario = Scenario.from_dict(
         {
-            "model": "llama-3-70b",
+            "model": "llama-3.1-70b",
             "gpu": "H100-SXM",
             "gpu_count": 8,
             "tp": 8,
