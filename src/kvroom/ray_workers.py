@@ -77,6 +77,8 @@ def ray_cpus(address: str, field: str = "--cluster") -> int:
 def _connected(address: str, field: str) -> Any:
     try:
         ray = import_module("ray")
+        if not hasattr(ray, "init"):  # a folder of that name, such as Ray's own below /tmp
+            raise ImportError("ray")
     except ImportError:
         fix = "pip install 'kvroom[cluster]', or write --cluster processes."
         raise KvroomError(field, address, "needs Ray", fix) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvroom.latency.clock import PS_PER_S
 from kvroom.optimize.cliff import Cliff
 from kvroom.planner.simulate import Simulated
 from kvroom.planner.simulation import Simulation
@@ -109,11 +110,12 @@ def lines(made: Simulated) -> str:
     for moment in moments:
         place = (moment.time_ps - start) * (width - 1) // max(1, end - start)
         cells[min(place, width - 1)].append(moment)
+    outside = made.fleet.outcome.outside_ps
     rows = (
         ("queue", [_mean(cell, "waiting") for cell in cells], None, "{:,.0f} waiting"),
         ("running", [_mean(cell, "running") for cell in cells], None, "{:,.0f} running"),
         ("blocks", [_mean(cell, "blocks") for cell in cells], float(total), "{:.0%} of them"),
-        ("TTFT", [_mean(cell, "ttft_ps") / 1e12 for cell in cells], None, "{} s"),
+        ("TTFT", [_first_token_s(cell, outside) for cell in cells], None, "{} s"),
     )
     drawn = []
     for name, values, top, words in rows:
@@ -122,6 +124,12 @@ def lines(made: Simulated) -> str:
         text = span(told) if name == "TTFT" else words.format(told)
         drawn.append(f"  {name:{LABEL - 4}} {spark(values, top or most)} up to {text}")
     return plain_text("\n".join(drawn))
+
+
+def _first_token_s(moments: Sequence[Any], outside_ps: int) -> float:
+    """Mean seconds to a first token as users see it, of the moments that had one; 0 where none had."""
+    times = [moment.ttft_ps + outside_ps for moment in moments if moment.ttft_ps]
+    return sum(times) / len(times) / PS_PER_S if times else 0.0
 
 
 def _mean(moments: Sequence[Any], name: str) -> float:
