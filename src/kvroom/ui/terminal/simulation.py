@@ -42,7 +42,8 @@ def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
     """What happened, in words."""
     n, spent = answer["requests"], answer["duration_s"]
     parts = [f"{n['completed']:,} of {n['arrived']:,} requests are answered in {span(spent)}"]
-    parts[0] += f", {answer['output_tokens_per_s']:,.0f} tokens a second"
+    rate = answer["output_tokens_per_s"]
+    parts[0] += f", {rate:,.0f} tokens a second" if rate >= 10 else f", {rate:.2g} tokens a second"
     if answer["warmup_requests"]:
         parts.append(f"the times leave out the first {answer['warmup_requests']:,}")
     if n["dropped"]:
