@@ -386,3 +386,14 @@ def test_the_first_sentence_is_the_verdict_and_what_has_no_answer_fails(log: str
     assert way.startswith("16 → ")
     open_ = typed("reconcile", log, "--expect", "16")
     assert (open_.exit_code, open_.output.split("\n")[0]) == (2, "No prediction yet: say the gpu.")
+
+
+def test_a_start_that_ran_out_of_memory_answers_what_was_expected(tmp_path: Path) -> None:
+    path = tmp_path / "vllm.log"
+    path.write_text(
+        "\n".join(LOG.splitlines()[:3])
+        + "\nRuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests.\n"
+    )
+    said = typed("reconcile", str(path), "--gpu", "H100-SXM", "--expect", "16")
+    assert said.exit_code == 0, said.output
+    assert said.output.startswith("It ran out of memory as it warmed up its sampler")

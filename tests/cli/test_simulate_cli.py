@@ -332,3 +332,13 @@ def test_a_count_that_is_none_is_told_of_its_own_flag(flag):
         assert told.exit_code == 2
         assert flag in told.stderr
         assert "no seed" not in told.stderr
+
+
+def test_the_line_of_first_tokens_is_what_the_table_of_times_tells():
+    """Both as a client sees them: with the front end, which is most of it here."""
+    alike = ["--workload", "arrivals=closed:1,input=64,output=20,requests=60"]
+    times = answer(*HARDWARE, *alike)["ttft_s"]
+    assert times["p50"] == pytest.approx(times["p99"], rel=0.02)
+    shown = [line.split() for line in typed(*HARDWARE, *alike).output.splitlines()]
+    line = next(words for words in shown if words[:1] == ["TTFT"] and words[-4:-2] == ["up", "to"])
+    assert float(line[-2]) == pytest.approx(1000 * times["p50"], rel=0.03)

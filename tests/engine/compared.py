@@ -37,7 +37,7 @@ class Trail:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both runs of one load; ``refused`` where the engine or kvroom would not start it."""
+    """Both runs of one load; ``refused`` where only one of the engine and kvroom would start it."""
 
     load: Load
     blocks: tuple[int | None, int | None] = (None, None)
@@ -58,8 +58,8 @@ def compared(engine: InstalledEngine, load: Load) -> Comparison:
     made = planned(load)
     asked = engine.plan(made)
     if not made.answer.starts or "error" in asked.told:
-        both = not made.answer.starts and "error" in asked.told
-        return Comparison(load, refused=("both: " if both else "") + asked.note)
+        both = not made.answer.starts and asked.told.get("error") == "refused"
+        return Comparison(load, refused="" if both else asked.note)
     rules = engines.served_by(made.deployment, made.answer)
     own, theirs = Trail(), Trail()
     ours = play(rules.scheduler(), load.served(rules.name_tokens), on_scheduled=own)

@@ -12,7 +12,9 @@ import pytest
 
 from kvroom import api
 from kvroom.engines.registry import engine_of
+from kvroom.engines.vllm.asked import moment
 from kvroom.errors import KvroomError
+from kvroom.kvcache.request import ServedRequest
 from kvroom.observe.installed import engine as asking
 from kvroom.observe.installed.process import InstalledProcess, ProcessLimits
 from kvroom.planner.plan import work
@@ -227,3 +229,12 @@ def test_who_schedules_is_named() -> None:
         api.simulate(question(), scheduler="engin")
     with pytest.raises(KvroomError, match="Add --scheduler engine"):
         api.simulate(question(), engine_python="auto")
+
+
+def test_no_two_requests_come_at_once() -> None:
+    """vLLM orders by the moment of arrival, and takes the first of equals: a server has no equals."""
+    came = [(2, 0), (2, 1), (2, 5), (3, 4), (10**16, 2), (10**16, 3)]
+    moments = [moment(arrival, index) for arrival, index in came]
+    assert moments == sorted(set(moments))
+    requests = [ServedRequest(index, arrival, 8, 8) for arrival, index in came]
+    assert sorted(requests) == requests

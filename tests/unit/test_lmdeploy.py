@@ -153,3 +153,20 @@ def test_launch_and_back() -> None:
 def test_what_it_does_not_take_is_refused(args: dict[str, Any]) -> None:
     with pytest.raises(KvroomError):
         of(engine_args=args)
+
+
+@pytest.mark.parametrize("backend", ["turbomind", "pytorch"])
+def test_a_session_longer_than_the_cache_is_cut_and_no_refusal(backend: str) -> None:
+    """TurboMind prints "`session_len` truncated to 42880 due to limited KV cache memory" (turbomind/engine)
+    and serves on; the PyTorch engine takes the smaller of both (``_get_max_session_len``)."""
+    known = {**KNOWN, "visible": 20 * GIB}
+    made = of(known, context_tokens=131_072, engine_args={"backend": backend})
+    assert made.verdict.sentence.startswith("Not one request fits")
+    assert "The longest request that fits is" in made.verdict.sentence
+
+
+def test_it_does_not_start_without_a_block() -> None:
+    known = {**KNOWN, "visible": 16 * GIB + 513 * MIB}
+    made = of(known)
+    assert made.verdict.sentence.startswith("Does not start")
+    assert "less than one block" in made.verdict.sentence

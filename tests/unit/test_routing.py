@@ -40,6 +40,9 @@ def test_a_routing_is_read(given, becomes):
         ("prefix:weight=heavy", "routing weight"),
         ("least-loaded:by=love", "routing.by"),
         ({"policy": "prefix", "stale": 1}, "routing"),
+        ("dynamo:weight=3", "routing"),
+        ("round-robin:by=tokens", "routing"),
+        ("dynamo:ttl=1e400", "routing ttl"),
         ({"policy": "prefix", "stale_s": -1}, "routing.stale_s"),
         ({}, "routing"),
         (7, "routing"),
@@ -49,6 +52,12 @@ def test_what_is_no_routing_is_refused(given, field):
     with pytest.raises(KvroomError) as caught:
         Routing.parse("routing", given)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("given", ["dynamo:zzzz=1", "dynamo:zzzz=soon"])
+def test_of_an_unknown_setting_the_router_s_own_are_told(given):
+    with pytest.raises(KvroomError, match=r"no known key of dynamo.*temperature"):
+        Routing.parse("routing", given)
 
 
 def test_the_nearest_name_is_offered():

@@ -75,6 +75,18 @@ def test_what_is_no_range_is_refused(text):
     assert caught.value.field == "--scale-to"
 
 
+def test_numbers_of_replicas_are_whole():
+    assert parse_targets("max=1..3").values == (1, 2, 3)
+    with pytest.raises(KvroomError, match="no whole number of replicas"):
+        at(asked({"max": 3}), "max", 2.5)
+
+
+@pytest.mark.parametrize("key", ["queue", "low", "every_s"])
+def test_a_key_of_another_autoscaler_is_refused(key):
+    with pytest.raises(KvroomError):
+        asked({"policy": "knative", "max": 3, key: 0.5})
+
+
 def asked(autoscale=None):
     fleet = {"fleet": {"autoscale": autoscale}} if autoscale else {}
     return Scenario.from_dict({"model": "llama-3-8b", "gpu": "L4"} | fleet)
@@ -91,7 +103,14 @@ def test_any_key_of_the_autoscaler_can_be_swept():
 
 
 @pytest.mark.parametrize(
-    ("scenario", "key"), [(None, "waiting"), ({"max": 3}, "waiting"), ({"max": 3}, "policy")]
+    ("scenario", "key"),
+    [
+        (None, "waiting"),
+        ({"max": 3}, "waiting"),
+        ({"max": 3}, "policy"),
+        ({"policy": "llm-d", "max": 3}, "queue"),
+        ({"policy": "hpa", "max": 3, "metrics": {"kv": 0.7}}, "cool_down_s"),
+    ],
 )
 def test_what_it_does_not_go_by_is_refused(scenario, key):
     with pytest.raises(KvroomError) as caught:

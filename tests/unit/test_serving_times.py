@@ -73,6 +73,7 @@ def test_past_saturation_there_is_no_first_token():
     assert w.plan.serving.ttft_s is None
     assert w.times.requests_per_s < 10_000
     assert any("queue without end" in x for x in w.plan.warnings)
+    assert w.times.start_s == 0  # nobody starts at once with others
 
 
 def test_a_prompt_computed_in_more_chunks_takes_longer():

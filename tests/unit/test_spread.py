@@ -246,3 +246,9 @@ def test_runs_in_a_file_are_counted_as_those_in_memory(monkeypatch):
         found.append((gaps.count, gaps.total_ps, gaps.ranked(ranks), len(list(gaps.pieces())) > 1))
     assert found[0][:3] == found[1][:3]
     assert [file for *_, file in found] == [False, True]
+
+
+def test_several_replicas_of_one_worker_are_not_called_one():
+    question = {"workload": OPEN | {"requests": 20}, "replicas": 4}
+    _, _, told = both(workers=1, **question)
+    assert told[0].startswith("in one process: one worker")

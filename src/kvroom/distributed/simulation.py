@@ -183,7 +183,8 @@ def spread_simulation(
             gathered[place // parts].take(units[place], told)
 
         named = "seeds" if seeds > 1 else "parts of the replicas"
-        stage_name = named if len(units) > 1 else f"in one process: {whole or 'one replica'}"
+        alone = whole or _why_one(replicas, workers)
+        stage_name = named if len(units) > 1 else f"in one process: {alone}"
         run_each(stage_name, shares, units, kept, take, pool=pool, progress=progress)
     figures = gathered[0].figures()
     if seeds > 1:
@@ -201,6 +202,13 @@ def _parts(kept: Journal, whole: str, seeds: int, replicas: int, workers: int) -
     parts = max(1, min(replicas, workers))
     kept.add(CUT, parts)
     return parts
+
+
+def _why_one(replicas: int, workers: int) -> str:
+    """Why replicas that could be cut are one part."""
+    if replicas == 1:
+        return "one replica"
+    return "one worker" if workers == 1 else "the journal was begun by one worker"
 
 
 def _named(requests: Iterable[Request]) -> Any:

@@ -739,12 +739,12 @@ class LoadModel:
         )
 
     def _full(self) -> Times:
-        """As many requests at once as have room, and more waiting for ever."""
+        """As many requests at once as have room, and more waiting for ever; nobody started at once."""
         most = (
             self.load.chunk_tokens // self.clock.verified * self.dp
         )  # one decodes a token at least
         t = self.closed_loop(max(1, int(min(self.load.slots, most))))
-        return replace(t, saturated=True)
+        return replace(t, saturated=True, start_s=0.0)
 
 
 def _most_of(mean: float, ranks: int, own: int, elsewhere: float) -> list[tuple[float, float]]:

@@ -103,7 +103,7 @@ def _needs(shortage: Shortage, workings: Workings) -> tuple[list[str], bool]:
         return [f"{words}, {show_gib(there - gpu)} too much"], True
     if shortage.stage != "load" or not there or shortage.others_bytes:
         return [], False
-    more = "is the checkpoint wider than assumed (--weight-dtype), or the card shared?"
+    more = "the checkpoint is wider than assumed (--weight-dtype), or the card is shared"
     return [f"by the plan {words}: {more}"], False
 
 

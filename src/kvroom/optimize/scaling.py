@@ -7,7 +7,7 @@ autoscaler may make it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from kvroom.answer import charts, html
@@ -24,6 +24,8 @@ from kvroom.workloads.requests import Request
 
 POINTS = 9
 DAY_S = 86400
+_WHOLE = ("min", "max")
+"""Keys that count replicas."""
 _EXAMPLE = "Write waiting=2..64 (equal ratios) or waiting=2,4,8."
 
 
@@ -47,7 +49,8 @@ def parse_targets(text: str, field: str = "--scale-to") -> ScaleRange:
     if not 0 < low < high:
         raise KvroomError(field, text, "ends before it begins, or begins at nothing", _EXAMPLE)
     ratio = (high / low) ** (1 / (POINTS - 1))
-    values = [float(f"{low * ratio**index:.3g}") for index in range(POINTS)]
+    digits = ".0f" if key in _WHOLE else ".3g"
+    values = [float(f"{low * ratio**index:{digits}}") for index in range(POINTS)]
     return ScaleRange(key, tuple(dict.fromkeys([low, *values[1:-1], high])))
 
 
@@ -60,13 +63,15 @@ def at(scenario: Scenario, key: str, value: float, field: str = "--scale-to") ->
         )
         raise KvroomError(field, key, "needs an autoscaler", fix)
     entry = AUTOSCALERS[rule.policy]
-    own = [each.name for each in fields(Autoscaling) if each.name not in ("metrics", "settings")]
-    known = (*(METRICS if entry.metrics else ()), *entry.settings, *own)
-    if key not in known or key == "policy":
+    own = [key for key in rule.known(rule.policy) if key not in ("policy", "metrics", "settings")]
+    known = (*(METRICS if entry.metrics else ()), *own)
+    if key not in known:
         why = f"is nothing that {rule.policy} goes by"
         raise KvroomError(field, key, why, did_you_mean(key, known, _EXAMPLE))
     keys = rule.to_dict()
-    whole = key in ("min", "max")
+    whole = key in _WHOLE
+    if whole and value != int(value):
+        raise KvroomError(field, f"{key}={value:g}", "is no whole number of replicas", _EXAMPLE)
     if entry.metrics and key in METRICS:
         keys["metrics"] = {**(rule.metrics or {}), key: value}
     else:

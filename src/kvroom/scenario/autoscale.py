@@ -22,6 +22,8 @@ METRICS = ("waiting", "running", "concurrency", "kv", "owed_tokens", "rate")
 whose first token has not come; requests a second that come for it."""
 COUNTS_WAITING = ("waiting", "concurrency", "rate")
 """Those that tell of requests for which no replica is there."""
+_BY_THRESHOLD = ("every_s", "cool_down_s", "queue", "high", "low")
+"""Keys that only ``threshold`` goes by."""
 _METRICS_FIX = 'Say what each replica should have, such as {"metrics": {"waiting": 8}}.'
 
 
@@ -73,14 +75,20 @@ class Autoscaling:
         return (self.settings or {}).get(key, AUTOSCALERS[self.policy].settings[key][0])
 
     @classmethod
+    def known(cls, policy: str) -> tuple[str, ...]:
+        """The keys that ``policy`` goes by."""
+        other = () if policy == _USUAL else _BY_THRESHOLD
+        keys = (field.name for field in fields(cls) if field.name not in other)
+        return (*keys, *AUTOSCALERS[policy].settings)
+
+    @classmethod
     def parse(cls, name: str, value: object) -> Self:
         """The rule of an object; KvroomError names the key that is wrong."""
         keys = parse_object(name, value)
         what = "is no known autoscaler"
         policy = parse_word(f"{name}.policy", keys.get("policy", _USUAL), tuple(AUTOSCALERS), what)
         entry = AUTOSCALERS[policy]
-        known = [field.name for field in fields(cls)]
-        check_keys(name, keys, (*known, *entry.settings))
+        check_keys(name, keys, cls.known(policy))
 
         def number(key: str, usual: float, high: float = 1e9, low: float = 0.0) -> float:
             return check_float(f"{name}.{key}", keys.get(key, usual), low=low, high=high)

@@ -49,7 +49,9 @@ ROUTERS = _read()
 """By name."""
 ROUTING_POLICIES = tuple(ROUTERS)
 """By name; the first is what is done unless another is asked for."""
-_COMMON = ("policy", "stale_s", "weight", "by", "cells")
+_COMMON = ("policy", "stale_s", "cells")
+_OWN = {"prefix": ("weight",), "least-loaded": ("by",), "power-of-two": ("by",)}
+"""Keys of a Routing itself that only some policies go by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +89,15 @@ class Routing:
             raise KvroomError(name, value, "is no way to spread requests", _EXAMPLE)
         policy = parse_word(name, value.get("policy"), ROUTING_POLICIES, _WHAT)
         entry = ROUTERS[policy]
-        known = (*_COMMON, *entry.settings)
+        own_keys = (*_OWN.get(policy, ()), *entry.settings)
+        known = (*_COMMON, *own_keys)
         given = {**value, **parse_object(f"{name}.settings", value.get("settings", {}))}
         given.pop("settings", None)
         own: dict[str, float] = {}
         for key, setting in given.items():
             if key not in known:
-                fix = did_you_mean(str(key), known, _EXAMPLE)
+                told = f"Its settings: {', '.join(('stale', 'cells', *own_keys))}."
+                fix = did_you_mean(str(key), known, told)
                 raise KvroomError(name, key, f"is no known key of {policy}", fix)
             if key in entry.settings:
                 usual, low, high = entry.settings[key]
@@ -129,7 +133,9 @@ class Routing:
 
 def _routing_keys(name: str, text: str) -> dict[str, object]:
     policy, *pairs = text.split(":")
-    keys: dict[str, object] = {"policy": policy.strip()}
+    policy = policy.strip()
+    keys: dict[str, object] = {"policy": policy}
+    settings = ROUTERS[policy].settings if policy in ROUTERS else {}
     for pair in pairs:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals:
@@ -142,9 +148,9 @@ def _routing_keys(name: str, text: str) -> dict[str, object]:
             keys[key] = value
         else:
             number = number_of(value)
-            if number is None and value[:1].isdigit():
+            if number is None and value[:1].isdigit() and value[-1:].isalpha():
                 number = parse_seconds(f"{name} {key}", value)
-            if number is None:
+            if number is None and key in (*_COMMON, *_OWN.get(policy, ()), *settings):
                 raise KvroomError(f"{name} {key}", value, "is no number", _EXAMPLE)
-            keys[key] = number
+            keys[key] = value if number is None else number
     return keys

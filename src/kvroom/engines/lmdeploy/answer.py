@@ -2,7 +2,8 @@
 
 The PyTorch engine first takes off what it reserves for its run, two bytes a logit of a whole prefill and
 of two batches, and its slots of recurrent state; TurboMind takes its share of all that is free, and works
-in the rest. Sources: ``ExecutorBase._get_runtime_size`` and ``_update_num_gpu_blocks``
+in the rest. Either starts with fewer blocks than a session of ``--session-len`` has, and cuts sessions to
+what there is. Sources: ``ExecutorBase._get_runtime_size`` and ``_update_num_gpu_blocks``
 (``pytorch/engine/executor/base.py``, 0.18); LMDeploy documentation, ``cache_max_entry_count``.
 """
 
@@ -77,7 +78,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
     most, least, best = (size / need if need else None for size in (cache, low.cache, high.cache))
     caches = [of_rank[0].cache + of_rank[0].state for of_rank in made]
     longest = longest_context(deployment.ranks, caches, deployment.kv, deployment.encoder_tokens)
-    starts = memory.free > 0 and cache >= need
+    starts = memory.free > 0 and cache >= block
     weights = known.get("weights", rank.weight_bytes)
     accounts = [
         account("weights", weights, "measured" if "weights" in known else "config"),
@@ -114,7 +115,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
             max_running_requests=sequences,
         ),
         starts=starts,
-        reason="" if starts else "weights and one request need more than its share of what is free",
+        reason="" if starts else "its share of what the weights leave free is less than one block",
         cache_given=flags.blocks is not None,
         others_bytes=others,
         warnings=(

@@ -149,7 +149,7 @@ class SglangPlayer:
         prompt: Any,
         output: Any,
         priority: int | None = None,
-        arrival: float = 0.0,
+        arrival: int = 0,
         shares: tuple[Sequence[int], int, int] | None = None,
     ) -> int | None:
         """A request: ``prompt`` and ``output`` as runs ``[first, count]`` of token ids, or as counts, where

@@ -61,7 +61,7 @@ OPTIONAL = r"(tilelang|cutlass)(\..*)?"
 """Packages that a server's environment has, and which modules need at their import."""
 SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
 PLACE_BITS = 40
-"""A block's hash has its place in so many low bits."""
+"""A block's hash has its place in so many low bits, a request's moment its number."""
 
 
 def _named(name: str) -> Any:
@@ -519,8 +519,14 @@ class VllmAsked:
 
 
 def _name(index: int) -> str:
-    """A request's id: in the order of their numbers, which decides among those of one arrival."""
+    """A request's id: in the order of their numbers."""
     return f"{index:012d}"
+
+
+def moment(arrival: int, index: int) -> int:
+    """When a request came, as the engine orders by it: a server reads its clock anew for each, so that no
+    two come at once. Of equals it would put back the first by priority, and not the last of its queue."""
+    return arrival << PLACE_BITS | index
 
 
 class Player:
@@ -591,7 +597,7 @@ class Player:
         prompt: Any,
         output: Any,
         priority: int = 0,
-        arrival: float = 0.0,
+        arrival: int = 0,
         shares: tuple[Sequence[int], int, int] | None = None,
     ) -> None:
         """A request: ``prompt`` and ``output`` as runs ``[first, count]`` of token ids, or as counts, where
@@ -619,7 +625,7 @@ class Player:
             request_id=name,
             prompt_token_ids=ids,
             sampling_params=params,
-            arrival_time=arrival,
+            arrival_time=moment(arrival, index),
             client_index=0,
             priority=priority,
             block_hasher=hasher,

@@ -64,7 +64,7 @@ class InstalledScheduler:
             request.status = RequestStatus.DROPPED
             return False
         request.final_tokens = min(request.final_tokens, limit)
-        told: dict[str, Any] = {"index": request.index, "arrival": float(request.arrival)}
+        told: dict[str, Any] = {"index": request.index, "arrival": request.arrival}
         if request.priority:
             told["priority"] = request.priority
         if self.texts is not None:

@@ -58,7 +58,9 @@ class Day(Shown):
         cost = figures["cost"]
         few, many = replicas["quietest"], replicas["busiest"]
         span = f"{few:,} to {many:,}" if few < many else f"{many:,}"
-        told = f"{span} replicas ({card} each) hold {slo} through a day of {requests}"
+        be = "replica" if many == 1 else "replicas"
+        verb = "holds" if many == 1 else "hold"
+        told = f"{span} {be} ({card} each) {verb} {slo} through a day of {requests}"
         told += f", {replicas['mean']:,.1f} on average"
         if cost["usd"] is not None:
             told += f": ${cost['usd']:,.0f} a day; {many:,} all day would cost ${cost['usd_all_day']:,.0f}"

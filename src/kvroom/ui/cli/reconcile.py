@@ -66,5 +66,5 @@ def reconcile(
         say(answer)
     else:
         click.echo(text.show(answer))
-    if expect is not None and answer.way is None and not answer.refusals:
+    if expect is not None and answer.way is None and not (answer.refusals or answer.shortage):
         sys.exit(KvroomError.exit_status)  # what was asked has no answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvroom.latency.clock import PS_PER_S
 from kvroom.optimize.cliff import Cliff
 from kvroom.planner.simulate import Simulated
 from kvroom.planner.simulation import Simulation
@@ -41,7 +42,8 @@ def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
     """What happened, in words."""
     n, spent = answer["requests"], answer["duration_s"]
     parts = [f"{n['completed']:,} of {n['arrived']:,} requests are answered in {span(spent)}"]
-    parts[0] += f", {answer['output_tokens_per_s']:,.0f} tokens a second"
+    rate = answer["output_tokens_per_s"]
+    parts[0] += f", {rate:,.0f} tokens a second" if rate >= 10 else f", {rate:.2g} tokens a second"
     if answer["warmup_requests"]:
         parts.append(f"the times leave out the first {answer['warmup_requests']:,}")
     if n["dropped"]:
@@ -108,11 +110,12 @@ def lines(made: Simulated) -> str:
     for moment in moments:
         place = (moment.time_ps - start) * (width - 1) // max(1, end - start)
         cells[min(place, width - 1)].append(moment)
+    outside = made.fleet.outcome.outside_ps
     rows = (
         ("queue", [_mean(cell, "waiting") for cell in cells], None, "{:,.0f} waiting"),
         ("running", [_mean(cell, "running") for cell in cells], None, "{:,.0f} running"),
         ("blocks", [_mean(cell, "blocks") for cell in cells], float(total), "{:.0%} of them"),
-        ("TTFT", [_mean(cell, "ttft_ps") / 1e12 for cell in cells], None, "{} s"),
+        ("TTFT", [_first_token_s(cell, outside) for cell in cells], None, "{} s"),
     )
     drawn = []
     for name, values, top, words in rows:
@@ -121,6 +124,12 @@ def lines(made: Simulated) -> str:
         text = span(told) if name == "TTFT" else words.format(told)
         drawn.append(f"  {name:{LABEL - 4}} {spark(values, top or most)} up to {text}")
     return plain_text("\n".join(drawn))
+
+
+def _first_token_s(moments: Sequence[Any], outside_ps: int) -> float:
+    """Mean seconds to a first token as users see it, of the moments that had one; 0 where none had."""
+    times = [moment.ttft_ps + outside_ps for moment in moments if moment.ttft_ps]
+    return sum(times) / len(times) / PS_PER_S if times else 0.0
 
 
 def _mean(moments: Sequence[Any], name: str) -> float:
