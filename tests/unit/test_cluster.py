@@ -136,7 +136,11 @@ def test_the_command_finds_the_cluster(cluster):
 
 
 def test_all_cpus_of_the_cluster_work(cluster):
-    assert workers_of(f"ray:{cluster.address}").at_once == 2
+    # A node that another test killed is counted until the cluster misses it.
+    until = time.monotonic() + 60
+    while (counted := workers_of(f"ray:{cluster.address}").at_once) != 2:
+        assert time.monotonic() < until, counted
+        time.sleep(0.5)
 
 
 def test_a_node_killed_in_the_middle_costs_nothing_but_time(cluster, tmp_path):

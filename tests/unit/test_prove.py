@@ -201,7 +201,7 @@ def test_steps_are_judged_by_a_calibration_of_the_other_half():
     off = errors(proof.steps)
     assert off["predicted"]["median"] == pytest.approx(1 / 3)
     assert off["predicted"]["near"] == 0
-    assert off["calibrated"]["largest"] < 0.03
+    assert off["calibrated"]["largest"] < 0.05
     assert off["calibrated"]["near"] == 8
     tuned = calibrated(scenario(), made_steps(1.5)).calibration
     assert len(tuned["times"]["points"]) == 8

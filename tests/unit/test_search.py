@@ -505,7 +505,7 @@ GRID = [
 @pytest.mark.parametrize(("load", "slo"), GRID, ids=["users", "rate"])
 def test_nothing_of_a_grid_is_cheaper(load, slo):
     """Every deployment, with every number of replicas that would be cheaper, simulated."""
-    asked = Scenario.from_dict({"model": "llama-3-8b", "gpu": "L4", "workload": load})
+    asked = Scenario.from_dict({"model": "llama-3.1-8b", "gpu": "L4", "workload": load})
     space = Space(gpus=("L4", "L40S"), counts=(1, 2), kv_dtypes=("auto",), splits=False)
     found = search(asked, slo, space=space, simulate=1)
     best = found.answers[0]

@@ -100,7 +100,8 @@ def test_no_engine_is_named_outside_the_engines() -> None:
     names = {*engine_names(), *engine_aliases()} - {CEILING_ENGINE, "none"}
     for path in package.rglob("*.py"):
         where = path.relative_to(package).as_posix()
-        if where.startswith("engines/"):
+        # A checkpoint's format may be called as the engine that it was made for.
+        if where.startswith(("engines/", "models/quantization/")):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and node.value in names:

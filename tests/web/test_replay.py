@@ -114,6 +114,7 @@ def test_play_pause_step_scrub(open_replay: Any) -> None:
     v.page.wait_for_function(f"() => {FIGURE}.time > 0.5")
     assert v.text("#play") == "Pause"
     v.page.click("#play")
+    v.page.wait_for_function("() => document.getElementById('play').textContent === 'Play'")
     paused = at(v, "time")
     v.page.wait_for_timeout(150)
     assert at(v, "time") == paused
