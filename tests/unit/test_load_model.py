@@ -394,3 +394,14 @@ def test_the_more_ranks_the_longer_they_wait_for_one_another():
     assert steps[1] < steps[2] < steps[3]
     alone = _ranks(8).mean_step_s(6, 0.0, 1.0, 0.0)
     assert alone < _ranks(8).mean_step_s(6, 0.0, 1.0, 1.0)
+
+
+def test_arrivals_whose_prompts_share_experts_are_served():
+    """One prompt alone reads the experts of all ranks, so a few at once cannot keep up; as many as come can."""
+    keys = {"dp": 8, "ep": 8, "tp": 1, "context_tokens": 8192}
+    load = {"input_tokens": 2000, "output_tokens": 200}
+    four = kvroom.plan("deepseek-v3", "H200:8", workload={**load, "requests_per_s": 4.0}, **keys)
+    assert four.serving.ttft_s is not None
+    assert four.serving.output_tokens_per_s == pytest.approx(800)
+    many = kvroom.plan("deepseek-v3", "H200:8", workload={**load, "requests_per_s": 9.0}, **keys)
+    assert many.serving.ttft_s is None

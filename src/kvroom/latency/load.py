@@ -601,7 +601,7 @@ class LoadModel:
             seen = min(decoding + 1, slots)
             step, prompt = self.step_s(seen), self._prompt_s(seen, prompts)
             if rate * prompt >= NEARLY:
-                return self._full()
+                return self._as_loop(requests_per_s)
             whole = step / (1 - rate * prompt)
             chunks = ceil(1 / self.prompts_at_most(seen))
             mine = chunks * self.step_s(self._beside(decoding)) + prompt
@@ -609,7 +609,7 @@ class LoadModel:
             prompts = rate * (whole + after)
             settled = rate * self.decode_steps * (step + prompts * prompt)
             if settled > 2 * slots:
-                return self._full()
+                return self._as_loop(requests_per_s)
             done = abs(settled - decoding) <= CLOSE * max(decoding, 1.0)
             decoding = settled
             if done:
@@ -737,6 +737,23 @@ class LoadModel:
             requests_per_s=requests_per_s,
             tokens_a_step=gained,
         )
+
+    def _as_loop(self, requests_per_s: float) -> Times:
+        """Arrivals that a few requests at once cannot keep up with: where prompts share what a step costs
+        (experts of all ranks), the loop of as many as serve them; what is full where that serves too few."""
+        full = self._full()
+        if full.requests_per_s * NEARLY <= requests_per_s:
+            return full
+        low, high = 1.0, max(1.0, float(self.load.slots))
+        for _ in range(ROUNDS):
+            users = (low + high) / 2
+            if self.closed_loop(users).requests_per_s < requests_per_s:
+                low = users
+            else:
+                high = users
+            if high - low <= CLOSE * high:
+                break
+        return replace(self.closed_loop(high), start_s=0.0, requests_per_s=requests_per_s)
 
     def _full(self) -> Times:
         """As many requests at once as have room, and more waiting for ever; nobody started at once."""
