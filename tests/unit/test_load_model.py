@@ -397,7 +397,7 @@ def test_the_more_ranks_the_longer_they_wait_for_one_another():
 
 
 def test_arrivals_whose_prompts_share_experts_are_served():
-    """One prompt alone reads the experts of all ranks, so a few at once cannot keep up; as many as come can."""
+    """One prompt alone reads the experts of all ranks: few at once cannot keep up, as many as come can."""
     keys = {"dp": 8, "ep": 8, "tp": 1, "context_tokens": 8192}
     load = {"input_tokens": 2000, "output_tokens": 200}
     four = kvroom.plan("deepseek-v3", "H200:8", workload={**load, "requests_per_s": 4.0}, **keys)
