@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from kvroom import api
-from kvroom.errors import KvroomError
 from kvroom.ui.cli.options import scenario_from, scenario_options, trace_options
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
@@ -34,9 +33,11 @@ from kvroom.units import parse_count
     "--changes", metavar="ID,…", help="Try these only: host, nvme, store … (none: no change)."
 )
 @click.option("--most", metavar="COUNT", help="Sessions that are tried at most.")
-@click.option("--jobs", metavar="N", help="Processes (default: one a core).")
 @click.option(
-    "--cluster", metavar="WORKERS", help="Who works: processes:N, ray, ray:ADDRESS, auto."
+    "--cluster",
+    metavar="WORKERS",
+    default="processes",
+    help="Who works: processes:N, ray, ray:ADDRESS, auto (default: a process a core).",
 )
 @file_options
 @json_option
@@ -50,8 +51,7 @@ def agents(
     seed: str | None,
     changes: str | None,
     most: str | None,
-    jobs: str | None,
-    cluster: str | None,
+    cluster: str,
     csv: str | None,
     parquet: str | None,
     html: str | None,
@@ -81,7 +81,7 @@ def agents(
             seed=None if seed is None else parse_count("--seed", seed, low=0, high=2**63),
             only=_ids(changes),
             most=_count("--most", most),
-            cluster=_workers(cluster, _count("--jobs", jobs)),
+            cluster=cluster,
             hash_tokens=hash_tokens,
             skip_bad_lines=skip_bad_lines,
             columns=columns,
@@ -99,12 +99,6 @@ def agents(
 
 def _count(flag: str, text: str | None) -> int | None:
     return None if text is None else parse_count(flag, text, low=1, high=10**6)
-
-
-def _workers(cluster: str | None, jobs: int | None) -> str:
-    if cluster is not None and jobs is not None:
-        raise KvroomError("--jobs", jobs, "and --cluster are two", "Give one.")
-    return cluster or (f"processes:{jobs}" if jobs else "processes")
 
 
 def _ids(text: str | None) -> tuple[str, ...] | None:
