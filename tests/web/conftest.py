@@ -27,8 +27,9 @@ def browser() -> Iterator[Any]:
 
 SETTLED = """() => !document.querySelector('script[src="page.js"]')
     || (document.documentElement.classList.contains('ready')
-        && document.documentElement.dataset.pending === '0')"""
-"""The page runs and has neither a request nor a timer under way (``pending.js``)."""
+        && document.documentElement.dataset.pending === '0'
+        && !document.documentElement.classList.contains('gliding'))"""
+"""The page runs, has neither a request nor a timer under way (``pending.js``), and no block still grows."""
 
 
 @dataclass

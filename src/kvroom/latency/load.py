@@ -744,7 +744,7 @@ class LoadModel:
         full = self._full()
         if full.requests_per_s * NEARLY <= requests_per_s:
             return full
-        low, high = 1.0, max(1.0, float(self.load.slots))
+        low, high = 1.0, float(self._most())
         for _ in range(ROUNDS):
             users = (low + high) / 2
             if self.closed_loop(users).requests_per_s < requests_per_s:
@@ -757,11 +757,12 @@ class LoadModel:
 
     def _full(self) -> Times:
         """As many requests at once as have room, and more waiting for ever; nobody started at once."""
-        most = (
-            self.load.chunk_tokens // self.clock.verified * self.dp
-        )  # one decodes a token at least
-        t = self.closed_loop(max(1, int(min(self.load.slots, most))))
-        return replace(t, saturated=True, start_s=0.0)
+        return replace(self.closed_loop(self._most()), saturated=True, start_s=0.0)
+
+    def _most(self) -> int:
+        """Requests that can be served at once: each decodes a token of a step's budget at least."""
+        budget = self.load.chunk_tokens // self.clock.verified * self.dp
+        return max(1, int(min(self.load.slots, budget)))
 
 
 def _most_of(mean: float, ranks: int, own: int, elsewhere: float) -> list[tuple[float, float]]:
