@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvroom.engines.command_line import QUANTIZATIONS, Chart, CommandLine, MachineFlags, Texts
 from kvroom.engines.vllm.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
+from kvroom.scenario.offload import OffloadTier
 from kvroom.units import GIB
 
 _HARMLESS = """
@@ -42,7 +43,7 @@ class VllmCommandLine(CommandLine):
     """``vllm serve MODEL``."""
 
     def tier_flags(
-        self, sizes: Mapping[str, int], ranks: int
+        self, sizes: Mapping[str, int], ranks: int, asked: Sequence[OffloadTier] = ()
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Its own offloading for host memory alone; LMCache where a disk is below (GB a worker)."""
         host, disk = sizes.get("host", 0), sizes.get("nvme", 0)
