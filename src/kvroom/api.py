@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kvroom.optimize.fit import Fit
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.pack.answer import Packed
-    from kvroom.optimize.scaling import ScaleSweep
+    from kvroom.optimize.scaling import ScaleRange, ScaleSweep
     from kvroom.optimize.search.answers import Found
     from kvroom.optimize.search.played import PlayedTrace
     from kvroom.optimize.split import Splits
@@ -284,6 +284,7 @@ def search(
     space: Mapping[str, Any] | None = None,
     simulate: int = 8,
     per: str | None = None,
+    scale_to: str | Sequence[str] = (),
     seed: int = 0,
     journal: str | None = None,
     cluster: str | None = None,
@@ -311,7 +312,9 @@ def search(
     processes, or the executors of ``pool``) shares the work, ``journal`` is a file to go on from,
     ``progress`` is told (stage, done, of how many). In the place of a
     workload the requests of a ``trace`` are simulated, as ``simulate`` plays them: ``sessions`` of it at a
-    time, or as they came; of a long one a stretch of whole sessions, which ``objective`` tells. The answer
+    time, or as they came; of a long one a stretch of whole sessions, which ``objective`` tells. With
+    ``fleet.autoscale`` every answer is played over the whole load by that autoscaler, at each of ``scale_to``
+    (``"waiting=2..64"``), and ``autoscaler`` of an answer has the settings that cost least a day. The answer
     has ``answers``, ``pareto``, ``nearest``, ``unpriced`` and ``sentence``, and the shapes that ``levers``
     has. Raises KvroomError for a question that contradicts itself.
 
@@ -353,6 +356,7 @@ def search(
                 pool=pool,
                 progress=progress,
                 traced=traced,
+                scale_to=_targets(scale_to),
             )
 
 
@@ -692,7 +696,7 @@ def cliff(
 
 
 def scale_to(
-    targets: str,
+    targets: str | Sequence[str],
     model: ModelInput,
     gpu: GpuInput = None,
     *,
@@ -709,17 +713,18 @@ def scale_to(
     paths: bool = True,
     **keys: Unpack[ScenarioKeys],
 ) -> ScaleSweep:
-    """The same simulation with the autoscaler at each of ``"waiting=2..64"``: what each target costs a day,
-    which is the cheapest within ``slo``, and what as many replicas as there may be would cost, always.
+    """The same simulation with the autoscaler at each of ``"waiting=2..64"``, or of several such together:
+    what each target costs a day, which is the cheapest within ``slo``, and what as many replicas as there may
+    be would cost, always.
 
     Requests are those of ``simulate``; ``on_point`` is told of each target as it is done.
     """
-    from kvroom.optimize.scaling import parse_targets, sweep
+    from kvroom.optimize.scaling import sweep
 
     with _asking(hub):
         question = scenario(model, gpu, **keys)
         return sweep(
-            parse_targets(targets),
+            _targets(targets),
             question,
             _requests(
                 question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
@@ -729,6 +734,13 @@ def scale_to(
             paths=paths,
             on_point=on_point,
         )
+
+
+def _targets(text: str | Sequence[str]) -> list[ScaleRange]:
+    """The ranges that an autoscaler is swept over."""
+    from kvroom.optimize.scaling import parse_targets
+
+    return [parse_targets(one) for one in ([text] if isinstance(text, str) else text)]
 
 
 def splits(

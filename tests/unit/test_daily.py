@@ -57,7 +57,7 @@ def test_regions_are_each_ahead_of_the_clock():
     ahead = parse_curve("day", {"peak": "1.8", "at": "15", "regions": "1@8"})
     assert max(range(PARTS), key=here.rates.__getitem__) == 60
     assert max(range(PARTS), key=ahead.rates.__getitem__) == 28
-    both = parse_curve("day", {"peak": "1.8", "at": "15", "regions": "2@0+2@12"})
+    both = parse_curve("day", {"peak": "1.8", "at": "15", "regions": "0.5@0+0.5@12"})
     assert both.regions == (Region(0.5, 0.0), Region(0.5, 12.0))
     assert max(both.rates) - min(both.rates) < 1e-9  # opposite days even each other out
 
@@ -80,12 +80,21 @@ def test_ones_own_weights():
         (":regions=0.5", "is no share@hours"),
         (":regions=0.5@40", "outside -12 to 14"),
         (":regions=0@1", "outside"),
+        (":regions=0.5@-6+0.3@1", "add up to 0.8"),
+        (":regions=50@-6+50@1", "add up to 100"),
         (":hours=3", "is no known key"),
     ],
 )
 def test_what_is_wrong_with_a_day_is_told(text, message):
     with pytest.raises(KvroomError, match=message):
         day(text)
+
+
+@pytest.mark.parametrize("text", ["day:-3/day", "day:0/day", "day:1e12/day"])
+def test_a_rate_that_is_none_is_told_in_its_own_unit(text):
+    with pytest.raises(KvroomError, match=r"is outside 0\.0864/day to 8\.64e\+10/day") as told:
+        parse(f"arrivals={text},input=10,output=2")
+    assert told.value.value == text.removeprefix("day:")
 
 
 @given(

@@ -251,7 +251,7 @@ def test_replicas_that_stay_serve_all_regions(small):
         replicas=4,
         engine_args=FEW,
         slo="ttft_p95=1s",
-        workload={"arrivals": "day:1e6/day:regions=1@0+1@12", "input": 10, "output": 20},
+        workload={"arrivals": "day:1e6/day:regions=0.5@0+0.5@12", "input": 10, "output": 20},
     )
     assert found.figures["regions"] == []
     assert {row["replicas"] for row in found.rows()} == {4}

@@ -1,10 +1,12 @@
 """Host memory below SGLang's radix tree (HiCache), and tiers below ranks that step together."""
 
+import itertools
+
 import pytest
 
 from kvroom import api
 from kvroom.errors import KvroomError
-from kvroom.scenario.offload import from_flags
+from kvroom.scenario.offload import from_flags, parse_tiers
 
 LOAD = {
     "agents": 6, "prefix": "shared:512", "first": "lognormal:median=4000:sigma=0.5:max=9000", "turns": 3,
@@ -111,3 +113,126 @@ def test_flags_of_releases():
 def test_a_model_without_growing_cache_has_nothing_to_keep():
     with pytest.raises(KvroomError, match="nothing that grows"):
         api.simulate("mamba-2.8b", "L40S", workload=LOAD, engine="sglang", tiers=["host"])
+
+
+# Storage below host memory
+
+SMALL = {"max_total_tokens": 20_000, "page_size": 16}
+HOST = "hicache:times_gpu=0.5"
+
+
+def stored(*tiers, args=SMALL, **more):
+    return served(args=args, tiers=[HOST, *tiers], **more)
+
+
+@pytest.fixture(scope="module")
+def hosted():
+    return stored()
+
+
+def test_storage_holds_what_host_memory_gave_up(hosted):
+    found = stored("nvme:2TB:prefetch=wait_complete")
+    told = hits(found)
+    assert sum(told.values()) == pytest.approx(found.figures["prefix_hit_ratio"])
+    assert told["nvme"] > 0.05
+    assert found.figures["prefix_hit_ratio"] > hosted.figures["prefix_hit_ratio"]
+    host, disk = found.figures["tiers"][1:]
+    assert disk["written_bytes"] > 0
+    assert disk["held_tokens"] >= host["held_tokens"]  # all that was ever written stays
+    assert disk["reads"] > 0
+    assert disk["read_s"]["mean"] > 0
+
+
+def test_who_waits_for_all_finds_most():
+    """A slow disk: with best effort a request starts with what has come, with a timeout after that."""
+    slow = "nvme:2TB:bytes_per_s=5e8:prefetch="
+    ratios = [
+        hits(stored(f"{slow}{word}"))["nvme"]
+        for word in (
+            "best_effort",
+            "timeout:prefetch_wait_s=0.3:prefetch_wait_s_per_1k_tokens=0",
+            "wait_complete",
+        )
+    ]
+    assert ratios == sorted(ratios)
+    assert ratios[0] < ratios[-1]
+
+
+def test_a_release_says_when_nobody_waits_any_longer():
+    slow = "nvme:2TB:bytes_per_s=5e8"
+    for version, word in (("0.5.11", "best_effort"), ("0.5.12", "timeout"), ("0.5.23", "timeout")):
+        usual = stored(slow, engine_version=version).figures
+        assert usual == stored(f"{slow}:prefetch={word}", engine_version=version).figures
+
+
+def test_a_release_says_what_is_written():
+    old, new = (
+        served(tiers=["hicache:64GB"], engine_version=v).figures["tiers"][1]
+        for v in ("0.5.1", "0.5.2")
+    )
+    assert old["written_bytes"] < new["written_bytes"]
+
+
+def test_less_than_the_threshold_is_not_fetched():
+    none = stored("nvme:2TB:prefetch=wait_complete:prefetch_tokens=16K").figures["tiers"][2]
+    assert (none["reads"], none["hit_tokens"]) == (0, 0)
+
+
+def test_storage_follows_host_memory_when_it_is_written_back():
+    back = served(args=SMALL, tiers=[f"{HOST}:write=back", "nvme:2TB"]).figures["tiers"]
+    through = stored("nvme:2TB").figures["tiers"]
+    assert 0 < back[2]["written_bytes"] < through[2]["written_bytes"]
+
+
+def test_replicas_share_a_store():
+    more = {"replicas": 2, "load": LOAD | {"agents": 8}}
+    shared, own = (
+        hits(stored(f"network:bytes_per_s=25e9:shared={word}:prefetch=wait_complete", **more))
+        for word in ("true", "false")
+    )
+    assert shared["network"] >= own["network"] > 0
+
+
+def test_flags_say_the_storage():
+    flags = SMALL | {
+        "enable_hierarchical_cache": True, "hicache_ratio": 0.5, "hicache_storage_backend": "file",
+        "hicache_storage_prefetch_policy": "wait_complete",
+        "hicache_storage_backend_extra_config": '{"max_size": "2T", "prefetch_threshold": 512}',
+    }  # fmt: skip
+    told = "nvme:2TB:prefetch=wait_complete:prefetch_tokens=512"
+    assert served(args=flags).figures == stored(told).figures
+    (_, below) = from_flags(flags | {"hicache_storage_backend": "mooncake"}, 1)
+    assert below["kind"] == "network"
+
+
+@pytest.mark.parametrize(
+    ("tiers", "why"),
+    [
+        (["nvme:1TB"], "read through host memory"),
+        ([HOST, "nvme:1TB", "network"], "one storage backend"),
+        ([HOST, "nvme:1TB:write=through"], "when host memory is"),
+        ([HOST, "nvme:1TB:prefetch=sometimes"], "no such thing"),
+        (["hicache:prefetch=timeout"], "below host memory"),
+    ],
+)
+def test_bad_storage(tiers, why):
+    with pytest.raises(KvroomError, match=why):
+        served(tiers=tiers)
+
+
+def test_only_sglang_prefetches():
+    with pytest.raises(KvroomError, match="SGLang's"):
+        served("vllm", args={}, tiers=["host:1GB", "nvme:1TB:prefetch=timeout"])
+
+
+def test_launch_writes_the_storage_and_the_flags_say_the_same():
+    keys = {"engine": "sglang", "engine_version": "0.5.23", "context_tokens": "16K"}
+    tiers = ["hicache:write=selective", "nvme:2TB:prefetch=timeout:prefetch_wait_s=2"]
+    words = api.launch("llama-3.1-8b", "H100-SXM", tiers=tiers, **keys).argv
+    written = dict(itertools.pairwise(words))
+    assert written["--hicache-storage-backend"] == "file"
+    assert written["--hicache-storage-prefetch-policy"] == "timeout"
+    flags = {"enable_hierarchical_cache": True} | {
+        word[2:].replace("-", "_"): value for word, value in written.items() if "hicache" in word
+    }
+    assert parse_tiers("tiers", from_flags(flags, 1)) == parse_tiers("tiers", tiers)

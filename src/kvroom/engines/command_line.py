@@ -17,6 +17,7 @@ from kvroom.engines.flag_names import FlagNames, only_serves
 from kvroom.engines.flags import Reader, switch, value_of
 from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
+from kvroom.scenario.offload import OffloadTier
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 
@@ -317,10 +318,10 @@ class CommandLine:
         return scenario
 
     def tier_flags(
-        self, sizes: Mapping[str, int], ranks: int
+        self, sizes: Mapping[str, int], ranks: int, asked: Sequence[OffloadTier] = ()
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """(flags, variables) for tiers of so many bytes (host, nvme) of ``ranks`` GPUs; nothing where the
-        engine has none for them."""
+        """(flags, variables) for tiers of so many bytes (host, nvme) of ``ranks`` GPUs, whose keys are
+        ``asked``; nothing where the engine has none for them."""
         return {}, {}
 
     def cache_flags(self, kv_dtype: str) -> dict[str, Any]:

@@ -25,6 +25,26 @@ SEQUENCES, BATCH_TOKENS = 256, 8192
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FetchRules:
+    """How an engine brings cache from storage into host memory while a request waits in its queue.
+
+    ``policy``: a request whose turn comes starts with what is there (``best_effort``), waits for all of it
+    (``wait_complete``), or until ``wait_s`` and ``wait_s_per_token`` are over (``timeout``), counted from
+    when its turn first came (``from_turn``) or from when it was queued. Nothing is fetched that is less than
+    ``least_tokens``, nor while requests ask for more than the host's ``share`` of what ``beyond_gpu`` it
+    has.
+    """
+
+    policy: str
+    least_tokens: int
+    wait_s: float
+    wait_s_per_token: float
+    from_turn: bool
+    share: float
+    beyond_gpu: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ServingRules:
     """The engine of a deployment as the rules take it, and what has to be said about it."""
 
@@ -40,6 +60,10 @@ class ServingRules:
     loads_tokens: int | None = None
     """``own`` rules load what lies in tiers below the cache where it is so many tokens, whatever that takes
     (None: they know no tiers)."""
+    fetch: FetchRules | None = None
+    """How ``own`` rules fetch what lies below host memory (None: they do not)."""
+    tier_write: str = "through"
+    """How tiers are written where nothing else is said."""
     in_slots: bool = False
     """Whether what a request leaves stays in its slot until the next takes that."""
 

@@ -81,6 +81,7 @@ class Support:
 
     ``cache``, ``weights``, ``drafting``: what may be chosen, with its Requirement; ``offload`` (cached
     prefixes in host memory) and ``split`` (prompts and answers in separate pools): None where not known.
+    ``storage_below_host``: other tiers are read through host memory only.
     ``context_ranks``: decode-context ranks are reckoned with. ``cache_types``: all that keys and values may
     be stored in, ``weight_types`` all checkpoints that it loads (None: not known; the model's own width
     is always one). ``capability`` is the least compute capability it is built for, ``vendors`` the only
@@ -91,6 +92,7 @@ class Support:
     weights: Requirements = field(default_factory=dict)
     drafting: Requirements = field(default_factory=dict)
     offload: Requirement | None = None
+    storage_below_host: bool = False
     split: Requirement | None = None
     context_ranks: bool = False
     cache_types: tuple[str, ...] | None = None

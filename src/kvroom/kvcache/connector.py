@@ -10,7 +10,7 @@ been found cached.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.request import ServedRequest
@@ -44,6 +44,19 @@ class KVConnector(Protocol):
     ) -> None:
         """The request has its place, and what was found begins to move. Called of every request that
         is admitted, before blocks are taken for it."""
+        ...
+
+
+@runtime_checkable
+class FetchingConnector(KVConnector, Protocol):
+    """One that brings cache nearer while its request waits in the queue (SGLang: storage to host memory)."""
+
+    def queued(self, request: ServedRequest, now: int, cached_tokens: int) -> None:
+        """The request waits from ``now`` on; the engine has ``cached_tokens`` of it."""
+        ...
+
+    def fetched(self, request: ServedRequest, now: int) -> int | None:
+        """Its turn has come: None where it may start, else when to look again."""
         ...
 
 

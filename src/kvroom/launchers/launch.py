@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -24,6 +24,7 @@ from kvroom.models.load import load
 from kvroom.planner.offload import tiers_of
 from kvroom.planner.plan import Workings
 from kvroom.records import dataclass
+from kvroom.scenario.offload import OffloadTier
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import ceil_div
 
@@ -142,7 +143,19 @@ def _tiers(
         for tier in tiers_of(scenario, workings.deployment)
         if tier.bytes is not None
     }
-    return command.tier_flags(sizes, workings.deployment.layout.gpus)
+    asked = [tier for tier in scenario.tiers if tier.bytes != 0]
+    return command.tier_flags(sizes, workings.deployment.layout.gpus, asked)
+
+
+def _written(command: CommandLine, tiers: Sequence[OffloadTier]) -> set[str]:
+    """Which kinds of ``tiers`` an engine's flags can say: those without which it says less."""
+    sizes = {tier.kind: 10**9 for tier in tiers}
+
+    def said(but: str = "") -> tuple[dict[str, Any], dict[str, str]]:
+        left = {kind: size for kind, size in sizes.items() if kind != but}
+        return command.tier_flags(left, 1, [tier for tier in tiers if tier.kind != but])
+
+    return {kind for kind in sizes if said(kind) != said()}
 
 
 def _variables(scenario: Scenario, command: CommandLine) -> dict[str, str]:
@@ -284,7 +297,7 @@ def _notes(workings: Workings, scenario: Scenario, command: CommandLine) -> tupl
         notes += [
             f"the tier {tier.kind} is not written: {command.label} has no flag for its size here"
             for tier in scenario.tiers
-            if not any(command.tier_flags({tier.kind: 10**9}, 1))
+            if tier.kind not in _written(command, scenario.tiers)
         ]
     for key in ("disaggregation", "fleet"):
         if getattr(scenario, key) is not None:

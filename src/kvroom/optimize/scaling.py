@@ -1,13 +1,15 @@
 """Which target an autoscaler should have: the same requests at several, what each costs, what holds.
 
 The cheapest within the objectives is the best; beside them stands a fleet that is always as large as the
-autoscaler may make it.
+autoscaler may make it. ``simulate --scale-to`` tries every combination of the values; ``search`` looks
+for the fewest and the most replicas too (``optimize/search/tuned.py``). Both go by ``played``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import product
 from typing import Any
 
 from kvroom.answer import charts, html
@@ -54,98 +56,174 @@ def parse_targets(text: str, field: str = "--scale-to") -> ScaleRange:
     return ScaleRange(key, tuple(dict.fromkeys([low, *values[1:-1], high])))
 
 
-def at(scenario: Scenario, key: str, value: float, field: str = "--scale-to") -> Scenario:
-    """``scenario`` with ``key`` of its autoscaler at ``value``."""
+Settings = Mapping[str, float]
+"""Targets of metrics and settings of an autoscaler, by their keys."""
+
+
+def combined(over: Sequence[ScaleRange], field: str = "--scale-to") -> list[dict[str, float]]:
+    """Every combination of the values; KvroomError for a key that is said twice."""
+    keys = [one.key for one in over]
+    for index, key in enumerate(keys):
+        if key in keys[:index]:
+            raise KvroomError(field, key, "is said twice", "Say each key once.")
+    return [
+        dict(zip(keys, values, strict=True)) for values in product(*(one.values for one in over))
+    ]
+
+
+def autoscaling_of(
+    scenario: Scenario, field: str = "--scale-to", value: object = None
+) -> Autoscaling:
+    """The autoscaler of ``scenario``; KvroomError where there is none."""
     rule = scenario.fleet.autoscale if scenario.fleet else None
-    if rule is None or scenario.fleet is None:
+    if rule is None:
         fix = (
             'Add --fleet \'{"autoscale": {"policy": "hpa", "max": 8, "metrics": {"waiting": 8}}}\'.'
         )
-        raise KvroomError(field, key, "needs an autoscaler", fix)
+        raise KvroomError(field, value, "needs an autoscaler", fix)
+    return rule
+
+
+def at(scenario: Scenario, settings: Settings, field: str = "--scale-to") -> Scenario:
+    """``scenario`` with keys of its autoscaler at the values of ``settings``."""
+    rule = autoscaling_of(scenario, field, next(iter(settings), None))
+    assert scenario.fleet is not None
     entry = AUTOSCALERS[rule.policy]
     own = [key for key in rule.known(rule.policy) if key not in ("policy", "metrics", "settings")]
     known = (*(METRICS if entry.metrics else ()), *own)
-    if key not in known:
-        why = f"is nothing that {rule.policy} goes by"
-        raise KvroomError(field, key, why, did_you_mean(key, known, _EXAMPLE))
     keys = rule.to_dict()
-    whole = key in _WHOLE
-    if whole and value != int(value):
-        raise KvroomError(field, f"{key}={value:g}", "is no whole number of replicas", _EXAMPLE)
-    if entry.metrics and key in METRICS:
-        keys["metrics"] = {**(rule.metrics or {}), key: value}
-    else:
-        keys[key] = int(value) if whole else value
+    targets = dict(rule.metrics or {})
+    for key, value in settings.items():
+        if key not in known:
+            why = f"is nothing that {rule.policy} goes by"
+            raise KvroomError(field, key, why, did_you_mean(key, known, _EXAMPLE))
+        whole = key in _WHOLE
+        if whole and value != int(value):
+            raise KvroomError(field, f"{key}={value:g}", "is no whole number of replicas", _EXAMPLE)
+        if entry.metrics and key in METRICS:
+            targets[key] = value
+        else:
+            keys[key] = int(value) if whole else value
+    if targets:
+        keys["metrics"] = targets
     changed = Autoscaling.parse("fleet.autoscale", keys)
     return replace(scenario, fleet=replace(scenario.fleet, autoscale=changed))
 
 
+def always(scenario: Scenario) -> Scenario:
+    """``scenario`` with as many replicas as its autoscaler may start, from the beginning to the end."""
+    assert scenario.fleet is not None and scenario.fleet.autoscale is not None
+    most = scenario.fleet.autoscale.max or scenario.replicas
+    rule = Autoscaling(min=most, max=most)
+    return replace(scenario, replicas=most, fleet=replace(scenario.fleet, autoscale=rule))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePoint:
-    """One target and what came of it; ``value`` None: as many as there may be, always."""
+    """What came of the autoscaler at ``settings`` (None: as many replicas as there may be, always).
 
-    value: float | None
-    answer: dict[str, Any]
-    usd_per_hour: float | None
-    """Of one GPU; None where its price is not known."""
+    ``holds``: every objective is met, and every request answered. The costs are those of a day, if it goes on
+    like this; ``usd_per_day`` None where the card's price is not known.
+    """
 
-    @property
-    def holds(self) -> bool:
-        """Whether every objective is met, and every request answered."""
-        counts = self.answer["requests"]
-        met = all(each["met"] for each in self.answer["slo"].values())
-        return met and counts["completed"] + counts["dropped"] == counts["arrived"]
-
-    @property
-    def gpu_hours_per_day(self) -> float:
-        """GPU hours, as if it went on like this for a day."""
-        spent: float = self.answer["fleet"]["gpu_hours"]
-        return spent * DAY_S / self.answer["duration_s"] if self.answer["duration_s"] else 0.0
-
-    @property
-    def usd_per_day(self) -> float | None:
-        """The same in dollars."""
-        return None if self.usd_per_hour is None else self.gpu_hours_per_day * self.usd_per_hour
+    settings: dict[str, float] | None
+    holds: bool
+    usd_per_day: float | None
+    gpu_hours_per_day: float
+    mean_replicas: float
+    cold_starts: int
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    ttft_p99_s: float | None
+    tpot_p95_s: float | None
+    goodput_requests_per_s: float
+    slo: dict[str, float | None]
+    """What each objective came to, in seconds."""
 
     @property
     def cost(self) -> float:
         """What is to be small: dollars, or GPU hours where there is no price."""
-        usd = self.usd_per_day
-        return self.gpu_hours_per_day if usd is None else usd
+        return self.gpu_hours_per_day if self.usd_per_day is None else self.usd_per_day
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The cheapest first; of equal ones, to six digits, the quicker."""
+        return (float(f"{self.cost:.6g}"), self.ttft_p95_s or 0.0)
 
     def told_cost(self) -> str:
         """The cost of a day in words."""
-        usd = self.usd_per_day
-        if usd is None:
+        if self.usd_per_day is None:
             return f"{self.gpu_hours_per_day:,.3g} GPU hours a day"
-        return f"{show_usd(usd)} a day"
+        return f"{show_usd(self.usd_per_day)} a day"
+
+    def told(self) -> str:
+        """Cost, TTFT and replicas in words."""
+        late = self.ttft_p95_s
+        first = "nobody is answered" if late is None else f"TTFT p95 {late:,.3g} s"
+        return f"{self.told_cost()}, {first}, {self.mean_replicas:.3g} replicas on average"
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures that matter, plain."""
-        fleet, spent = self.answer["fleet"], self.answer["duration_s"]
-        there = sum(replica["there_s"] for replica in fleet["replicas"])
-        return {
-            "value": self.value,
-            "holds": self.holds,
-            "usd_per_day": self.usd_per_day,
-            "gpu_hours_per_day": self.gpu_hours_per_day,
-            "mean_replicas": there / spent if spent else 0.0,
-            "cold_starts": fleet["cold_starts"],
-            "ttft_p50_s": self.answer["ttft_s"]["p50"],
-            "ttft_p95_s": self.answer["ttft_s"]["p95"],
-            "ttft_p99_s": self.answer["ttft_s"]["p99"],
-            "tpot_p95_s": self.answer["tpot_s"]["p95"],
-            "goodput_requests_per_s": self.answer["goodput_requests_per_s"],
-        }
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def named(settings: Settings) -> str:
+    """``concurrency 6, max 3``."""
+    return ", ".join(f"{key} {value:g}" for key, value in settings.items()) or "as asked"
+
+
+def played(
+    scenario: Scenario,
+    settings: Settings | None,
+    source: Iterable[Request],
+    *,
+    slo: Sequence[Objective],
+    watch: Watch | None = None,
+    paths: bool = True,
+    linked: bool = True,
+) -> ScalePoint | None:
+    """The requests served with the autoscaler of ``scenario`` at ``settings`` (None: always as many replicas
+    as there may be); None where ``watch`` ended it."""
+    question = always(scenario) if settings is None else at(scenario, settings)
+    workings = work(question, paths=paths)
+    made = serve(workings, source, slo=tuple(slo), watch=watch, linked=linked)
+    if made.fleet.stopped:
+        return None
+    answer = made.to_dict()
+    fleet, counts, spent_s = answer["fleet"], answer["requests"], answer["duration_s"]
+    hours = fleet["gpu_hours"] * DAY_S / spent_s if spent_s else 0.0
+    price = workings.deployment.device.usd_per_hour
+    met = all(each["met"] for each in answer["slo"].values())
+    return ScalePoint(
+        settings=None if settings is None else dict(settings),
+        holds=met and counts["completed"] + counts["dropped"] == counts["arrived"],
+        usd_per_day=None if price is None else hours * price,
+        gpu_hours_per_day=hours,
+        mean_replicas=sum(one["there_s"] for one in fleet["replicas"]) / spent_s
+        if spent_s
+        else 0.0,
+        cold_starts=fleet["cold_starts"],
+        ttft_p50_s=answer["ttft_s"]["p50"],
+        ttft_p95_s=answer["ttft_s"]["p95"],
+        ttft_p99_s=answer["ttft_s"]["p99"],
+        tpot_p95_s=answer["tpot_s"]["p95"],
+        goodput_requests_per_s=answer["goodput_requests_per_s"],
+        slo={name: each["value_s"] for name, each in answer["slo"].items()},
+    )
+
+
+def best_of(points: Iterable[ScalePoint]) -> ScalePoint | None:
+    """The cheapest that holds; of equal ones the quicker."""
+    return min((p for p in points if p.holds), key=lambda p: p.rank, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScaleSweep(Shown):
-    """The targets that were tried, fewer where ``watch`` ended it, and the fleet that never changes."""
+    """The settings that were tried, fewer where ``watch`` ended it, and the fleet that never changes."""
 
     TITLE = "What an autoscaler should aim at"
 
-    range: ScaleRange
+    over: tuple[ScaleRange, ...]
     points: tuple[ScalePoint, ...]
     fixed: ScalePoint | None
     scenario: Scenario
@@ -158,22 +236,20 @@ class ScaleSweep(Shown):
     @property
     def best(self) -> ScalePoint | None:
         """The cheapest that holds; of equal ones the quicker."""
-        holding = [point for point in self.points if point.holds]
-        key = lambda point: (point.cost, point.answer["ttft_s"]["p95"])  # noqa: E731
-        return min(holding, key=key, default=None)
+        return best_of(self.points)
 
     def summary(self) -> str:
         """The best target, what it costs a day, and against what."""
-        tried = f"{self.range.values[0]:g} to {self.range.values[-1]:g}"
+        tried = " and ".join(f"{o.key} from {o.values[0]:g} to {o.values[-1]:g}" for o in self.over)
         if not self.points:
             return "It was stopped before any target was tried."
         best = self.best
         if best is None:
-            near = min(self.points, key=lambda point: point.answer["ttft_s"]["p95"] or 0.0)
-            said = f"No {self.range.key} from {tried} holds the objectives; {near.value:g} comes nearest"
-            said += f" ({_told(near)})"
+            near = min(self.points, key=lambda point: point.ttft_p95_s or 0.0)
+            values = ", ".join(f"{value:g}" for value in (near.settings or {}).values())
+            said = f"No {tried} holds the objectives; {values} comes nearest ({near.told()})"
         else:
-            said = f"{self.range.key} {best.value:g}: {_told(best)}"
+            said = f"{named(best.settings or {})}: {best.told()}"
         if self.fixed is not None:
             holds = "holds" if self.fixed.holds else "does not hold"
             said += f"; as many as there may be, always, {holds} at {self.fixed.told_cost()}"
@@ -182,38 +258,41 @@ class ScaleSweep(Shown):
     def rows(self) -> list[dict[str, Any]]:
         """A flat row a target; the last is the fleet that never changes."""
         fixed = [self.fixed] if self.fixed is not None else []
-        return [point.to_dict() for point in (*self.points, *fixed)]
+        keys = [one.key for one in self.over]
+        rows = []
+        for point in (*self.points, *fixed):
+            row = point.to_dict()
+            settings, reached = row.pop("settings") or {}, row.pop("slo")
+            slo = {f"{name}_reached_s": value for name, value in reached.items()}
+            rows.append({key: settings.get(key) for key in keys} | row | slo)
+        return rows
 
     def questions(self) -> Sequence[Scenario]:
         """The question that was swept."""
         return [self.scenario]
 
     def html_parts(self) -> list[str]:
-        """The sentence, cost over TTFT, and every target."""
-        title = f"Cost of a day over {self.range.key}"
-        drawn = charts.curve([(p.value or 0.0, p.cost) for p in self.points], title, labelled=True)
-        return [html.paragraph(self.summary()), html.heading(title), drawn, table_of(self.rows())]
+        """The sentence, what a day costs, and every target."""
+        parts = [html.paragraph(self.summary())]
+        if len(self.over) == 1:
+            key = self.over[0].key
+            title = f"Cost of a day over {key}"
+            dots = [((p.settings or {})[key], p.cost) for p in self.points]
+            parts += [html.heading(title), charts.curve(dots, title, labelled=True)]
+        return [*parts, table_of(self.rows())]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
-            "key": self.range.key,
+            "keys": [one.key for one in self.over],
             "best": self.best.to_dict() if self.best else None,
             "points": [point.to_dict() for point in self.points],
             "fixed": self.fixed.to_dict() if self.fixed else None,
         }
 
 
-def _told(point: ScalePoint) -> str:
-    late = point.answer["ttft_s"]["p95"]
-    told = "nobody is answered" if late is None else f"TTFT p95 {late:,.3g} s"
-    return (
-        f"{point.told_cost()}, {told}, {point.to_dict()['mean_replicas']:.3g} replicas on average"
-    )
-
-
 def sweep(
-    over: ScaleRange,
+    over: Sequence[ScaleRange],
     scenario: Scenario,
     source: Iterable[Request],
     *,
@@ -222,32 +301,29 @@ def sweep(
     paths: bool = True,
     on_point: Callable[[ScalePoint], None] | None = None,
 ) -> ScaleSweep:
-    """Serve the requests at every target, and by as many replicas as there may be."""
-    if not slo:
-        fix = "Add --slo ttft_p95=2s."
-        raise KvroomError("--slo", None, "is needed, to tell which targets hold", fix)
-    asked = [(value, at(scenario, over.key, value)) for value in over.values]
+    """Serve the requests at every combination of values, and by as many replicas as there may be."""
+    check_objectives(slo)
+    asked = combined(over)
+    for one in asked:
+        at(scenario, one)  # what is wrong is said before the first is played
     points: list[ScalePoint] = []
     fixed: ScalePoint | None = None
-    for value, question in (*asked, (None, always(scenario))):
-        workings = work(question, paths=paths)
-        made = serve(workings, source, slo=tuple(slo), watch=watch)
-        if made.fleet.stopped:
+    each: list[Settings | None] = [*asked, None]
+    for settings in each:
+        point = played(scenario, settings, source, slo=slo, watch=watch, paths=paths)
+        if point is None:
             break
-        price = workings.deployment.device.usd_per_hour
-        point = ScalePoint(value=value, answer=made.to_dict(), usd_per_hour=price)
-        if value is None:
+        if settings is None:
             fixed = point
         else:
             points.append(point)
         if on_point:
             on_point(point)
-    return ScaleSweep(range=over, points=tuple(points), fixed=fixed, scenario=scenario)
+    return ScaleSweep(over=tuple(over), points=tuple(points), fixed=fixed, scenario=scenario)
 
 
-def always(scenario: Scenario) -> Scenario:
-    """``scenario`` with as many replicas as its autoscaler may start, from the beginning to the end."""
-    assert scenario.fleet is not None and scenario.fleet.autoscale is not None
-    most = scenario.fleet.autoscale.max or scenario.replicas
-    rule = Autoscaling(min=most, max=most)
-    return replace(scenario, replicas=most, fleet=replace(scenario.fleet, autoscale=rule))
+def check_objectives(slo: Sequence[Objective]) -> None:
+    """KvroomError where nothing says which settings hold."""
+    if not slo:
+        fix = "Add --slo ttft_p95=2s."
+        raise KvroomError("--slo", None, "is needed, to tell which targets hold", fix)

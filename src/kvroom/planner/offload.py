@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from kvroom.engines.serving_rules import ServingRules
+from kvroom.engines.serving_rules import FetchRules, ServingRules
 from kvroom.errors import KvroomError
 from kvroom.latency.clock import PS_PER_S, StepClock
 from kvroom.planner.place import machine_of
@@ -51,10 +52,7 @@ def plant_of(
         what = deployment.model.name if rules.own is None else deployment.engine
         why = "is not simulated with tiers: they take vLLM's rules and one full-attention cache"
         raise KvroomError("tiers", what, why, "Leave the tiers out, or take another.")
-    below = [tier.asked.kind for tier in tiers if tier.asked.kind != "host"]
-    if rules.loads_tokens is not None and below:
-        why = "is fetched while a request waits in the queue, which is not simulated with this engine's rules"
-        raise KvroomError("tiers", ", ".join(below), why, "Leave host memory as the only tier.")
+    fetch = _fetch(tiers, rules)
     plant = Plant(
         tiers=tiers,
         machine=machine_of(scenario, deployment.layout.gpus),
@@ -66,12 +64,45 @@ def plant_of(
         engines=engines,
         gpu_blocks=rules.setup.num_gpu_blocks - 1,
         least_tokens=rules.loads_tokens,
+        fetch=fetch,
+        write=rules.tier_write,
         common=common,
     )
     if not plant.block.once:
         why = "keeps nothing that grows with every token: there is no prefix to keep below it"
         raise KvroomError("tiers", deployment.model.name, why, "Leave the tiers out.")
     return plant
+
+
+def _fetch(tiers: Sequence[SizedTier], rules: ServingRules) -> FetchRules | None:
+    """How an engine fetches from the storage among ``tiers``; KvroomError where it cannot."""
+    host = [tier for tier in tiers if tier.asked.kind == "host"]
+    below = [tier.asked for tier in tiers if tier.asked.kind != "host"]
+    usual = rules.fetch
+    if usual is None or not below:
+        if asked := [tier for tier in below if tier.prefetch is not None]:
+            why = "is SGLang's: other engines read a tier when a request is admitted"
+            raise KvroomError("tiers.prefetch", asked[0].prefetch, why, "Leave it out.")
+        return None
+    names = ", ".join(tier.kind for tier in below)
+    if not host:
+        why = "is storage, which is read through host memory, of which there is none"
+        raise KvroomError("tiers", names, why, "Add --tier hicache.")
+    if len(below) > 1:
+        why = "are two stores, and it has one storage backend"
+        raise KvroomError("tiers", names, why, "Leave one out.")
+    (tier,) = below
+    if tier.write is not None or not tier.inclusive:
+        why = "is not chosen: storage is written when host memory is"
+        raise KvroomError("tiers.write", tier.write, why, "Give it to host, or leave it out.")
+    per_token = tier.prefetch_wait_s_per_1k_tokens
+    return replace(
+        usual,
+        policy=tier.prefetch or usual.policy,
+        least_tokens=tier.prefetch_tokens or usual.least_tokens,
+        wait_s=usual.wait_s if tier.prefetch_wait_s is None else tier.prefetch_wait_s,
+        wait_s_per_token=usual.wait_s_per_token if per_token is None else per_token / 1024,
+    )
 
 
 def warnings_of(scenario: Scenario, plants: Sequence[Plant]) -> Iterable[str]:

@@ -26,6 +26,8 @@ WRITES = {
     "write_through_selective": "selective",
     "back": "back", "write-back": "back", "write_back": "back",
 }  # fmt: skip
+PREFETCHES = ("best_effort", "wait_complete", "timeout")
+"""When a request that waits in the queue no longer waits for what is fetched from storage (SGLang)."""
 KEYS = (
     "kind",
     "bytes",
@@ -42,6 +44,10 @@ KEYS = (
     "chunk_tokens",
     "lookup_s",
     "times_gpu",
+    "prefetch",
+    "prefetch_tokens",
+    "prefetch_wait_s",
+    "prefetch_wait_s_per_1k_tokens",
 )
 MOST_BYTES_PER_S = 10**18
 LMCACHE_CHUNK_TOKENS = 256
@@ -69,20 +75,23 @@ class OffloadTier:
     """One tier. ``bytes``, ``bytes_per_s`` and ``latency_s`` are None where the machine's own are taken.
 
     ``write``: ``through``, a page is written when it is computed (as vLLM's offloading and LMCache do), or
-    ``back``, when the tier above evicts it. ``inclusive``: it keeps what is read from it. ``pinned_bytes``:
+    ``back``, when the tier above evicts it; None: what the engine's release does, else ``through``.
+    ``inclusive``: it keeps what is read from it. ``pinned_bytes``:
     so much of host memory can be locked for transfers, the rest keeps nothing. ``layerwise``: a layer is
     computed while the next comes in. ``shared``: all replicas use one. ``kv_dtype``: the width in which it
     keeps cache, where that is not the GPU's. ``per_rank``: what several ranks keep alike (a latent, copied
     heads) is there once for each. ``chunk_tokens``: only whole chunks of so many tokens are kept and found.
     ``lookup_s``: until a read knows where its pages are. ``times_gpu``: its size over the GPUs' own pool,
-    where no ``bytes`` are given.
+    where no ``bytes`` are given. ``prefetch``: what is there comes into host memory while its request waits
+    in the queue, one of ``PREFETCHES``, from ``prefetch_tokens`` on; ``timeout`` waits ``prefetch_wait_s``
+    and so much more for each 1,024 tokens. None: as the engine's release does.
     """
 
     kind: str
     bytes: int | None = None
     bytes_per_s: int | None = None
     latency_s: float | None = None
-    write: str = "through"
+    write: str | None = None
     inclusive: bool = True
     policy: str = "lru"
     pinned_bytes: int | None = None
@@ -93,6 +102,10 @@ class OffloadTier:
     chunk_tokens: int | None = None
     lookup_s: float = 0.0
     times_gpu: float | None = None
+    prefetch: str | None = None
+    prefetch_tokens: int | None = None
+    prefetch_wait_s: float | None = None
+    prefetch_wait_s_per_1k_tokens: float | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Its kind, and the keys that are not as usual."""
@@ -139,7 +152,7 @@ def from_flags(args: Mapping[str, object], ranks: int) -> list[dict[str, object]
     given = {
         key.strip().lstrip("-").replace("-", "_").lower(): value for key, value in args.items()
     }
-    connector, extra = _connector(given.get("kv_transfer_config"))
+    connector, extra = connector_of(given.get("kv_transfer_config"))
     host = disk = 0.0
     keys: dict[str, object] = {}
     if (size := _amount(given.get("kv_offloading_size"))) > 0:
@@ -158,14 +171,59 @@ def from_flags(args: Mapping[str, object], ranks: int) -> list[dict[str, object]
         chunk = given.get("lmcache_chunk_size", extra.get("lmcache.chunk_size"))
         keys = {"chunk_tokens": int(_amount(chunk)) or LMCACHE_CHUNK_TOKENS}
     elif given.get("enable_hierarchical_cache") or given.get("enable_hicache"):
-        host = _amount(given.get("hicache_size")) * 1e9 * ranks
-        written = WRITES.get(str(given.get("hicache_write_policy") or "through"), "through")
-        keys = {**PRESETS["hicache"], "write": written}
-        if not host:
-            return [keys | {"times_gpu": _amount(given.get("hicache_ratio")) or 2.0}]
-        del keys["times_gpu"]
+        return _hicache(given, ranks)
     found = (("host", host), ("nvme", disk))
     return [{**keys, "kind": kind, "bytes": int(size)} for kind, size in found if size >= 1]
+
+
+STORED_ON_DISK = ("file",)
+"""SGLang's storage backends that write files of this machine; the others are stores in the network."""
+
+
+def _hicache(given: Mapping[str, object], ranks: int) -> list[dict[str, object]]:
+    """SGLang's hierarchical cache: host memory, and its storage backend below that.
+
+    Backends are told what to do by JSON (``hicache_storage_backend_extra_config``): from how many tokens on
+    and how long they are waited for, and how large a folder may become (``max_size``).
+    """
+    host = dict(PRESETS["hicache"])
+    if written := given.get("hicache_write_policy"):
+        host["write"] = WRITES.get(str(written).replace("-", "_"), "through")
+    if size := _amount(given.get("hicache_size")) * 1e9 * ranks:
+        del host["times_gpu"]
+        host["bytes"] = int(size)
+    elif ratio := _amount(given.get("hicache_ratio")):
+        host["times_gpu"] = ratio
+    backend = given.get("hicache_storage_backend")
+    if not backend:
+        return [host]
+    extra = _object(given.get("hicache_storage_backend_extra_config"))
+    disk = str(backend) in STORED_ON_DISK
+    below: dict[str, object] = {
+        "kind": "nvme" if disk else "network",
+        "prefetch": given.get("hicache_storage_prefetch_policy"),
+        "prefetch_tokens": extra.get("prefetch_threshold"),
+        "prefetch_wait_s": extra.get("prefetch_timeout_base"),
+        "prefetch_wait_s_per_1k_tokens": extra.get("prefetch_timeout_per_ki_token"),
+        "bytes": _folder_bytes(extra.get("max_size")) if disk else None,
+    }
+    return [host, {key: value for key, value in below.items() if value is not None}]
+
+
+SIZE_UNITS = {"": 1} | {
+    unit + more: base**power
+    for power, unit in enumerate("KMGT", 1)
+    for more, base in (("", 1000), ("I", 1024))
+}
+"""What SGLang reads sizes in: 200G, 1Gi, or bytes."""
+
+
+def _folder_bytes(size: object) -> int | None:
+    """The size of a folder as SGLang reads it; None where it has no limit."""
+    text = str(size or 0).strip().upper()
+    number = text.rstrip("KMGTI")
+    amount = _amount(number) * SIZE_UNITS.get(text[len(number) :], 0)
+    return int(amount) or None
 
 
 def _again(extra: Mapping[str, object]) -> bool:
@@ -176,21 +234,24 @@ def _again(extra: Mapping[str, object]) -> bool:
 def unfollowed(args: Mapping[str, object]) -> str:
     """The connector of a ``kv_transfer_config`` that is no tier here, "" where there is none."""
     given = {key.strip().lstrip("-").replace("-", "_"): value for key, value in args.items()}
-    connector, _ = _connector(given.get("kv_transfer_config"))
+    connector, _ = connector_of(given.get("kv_transfer_config"))
     return "" if connector in (*LMCACHE, OFFLOADING) else connector
 
 
-def _connector(value: object) -> tuple[str, Mapping[str, object]]:
+def connector_of(value: object) -> tuple[str, Mapping[str, object]]:
     """(a transfer configuration's connector, its own settings)."""
+    said = _object(value)
+    return str(said.get("kv_connector") or ""), _object(said.get("kv_connector_extra_config"))
+
+
+def _object(value: object) -> Mapping[str, object]:
+    """JSON's object, or one that is there already; {} where it is none."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            return "", {}
-    if not isinstance(value, Mapping):
-        return "", {}
-    extra = value.get("kv_connector_extra_config")
-    return str(value.get("kv_connector") or ""), extra if isinstance(extra, Mapping) else {}
+            return {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def _amount(value: object) -> float:
@@ -236,13 +297,19 @@ def _tier(field: str, given: object) -> OffloadTier:
     for key, value in said.items():
         made[key] = _read(f"{field}.{key}", key, value)
     tier = OffloadTier(**made)  # type: ignore[arg-type]  # each key has been read
-    if not tier.inclusive and (tier.write == "through" or tier.shared):
-        what = "written through" if tier.write == "through" else "shared"
+    through = tier.write in (None, "through")
+    if not tier.inclusive and (through or tier.shared):
+        what = "written through" if through else "shared"
         why = f"cannot be exclusive: a page {what} is in two places"
         raise KvroomError(f"{field}.inclusive", False, why, "Add write=back and shared=false.")
     if tier.write == "back" and tier.chunk_tokens is not None:
         why = "are written when they are whole, not when the tier above evicts"
         raise KvroomError(f"{field}.chunk_tokens", tier.chunk_tokens, why, "Leave write=back out.")
+    if kind == "host" and any(key.startswith("prefetch") for key in said):
+        why = "is of what lies below host memory"
+        raise KvroomError(
+            f"{field}.prefetch", said.get("prefetch"), why, "Give it to nvme or network."
+        )
     if tier.pinned_bytes is not None and kind != "host":
         why = "is a limit of host memory only"
         raise KvroomError(f"{field}.pinned_bytes", tier.pinned_bytes, why, "Give it to host.")
@@ -263,12 +330,14 @@ def _read(name: str, key: str, value: object) -> object:
             return _rate(name, value)
         case "kv_dtype":
             return None if value == "auto" else cache_dtype(str(value), name).name
-        case "chunk_tokens":
+        case "chunk_tokens" | "prefetch_tokens":
             return parse_tokens(name, value)
         case "times_gpu":
             times = number_of(value) if isinstance(value, str) else value
             return check_float(name, times, low=0.01, high=1e6)
-        case "latency_s" | "lookup_s":
+        case "prefetch":
+            return _word(name, value, {word: word for word in PREFETCHES})
+        case "latency_s" | "lookup_s" | "prefetch_wait_s" | "prefetch_wait_s_per_1k_tokens":
             seconds = number_of(value) if isinstance(value, str) else None
             value = value if seconds is None else seconds
             return check_float(name, value, low=0.0, high=1e4, unit="seconds")

@@ -5,7 +5,8 @@ cache, then from the nearest tier to the farthest, and counts once, where it is 
 pages when they are computed (written through) or when the tier above evicts them (written back). An
 inclusive tier keeps what is read from it, and pages read from below it pass through it and stay; an
 exclusive one gives a page up to the GPU. What is read is decided prefix by prefix: as far as fetching it,
-behind what its links carry already, is quicker than computing it.
+behind what its links carry already, is quicker than computing it. Storage that an engine fetches from while
+requests wait (``prefetch``) is read through host memory only.
 
 A tier may keep cache in another width than the GPU, in larger pieces (chunks of pages, of which only whole
 ones are there), or only what is used a second time.
@@ -16,50 +17,15 @@ Writes hold back no request.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from dataclasses import field
 from typing import NamedTuple
 
 from kvroom.kvcache.connector import RemoteHit
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import StepClock
-from kvroom.records import dataclass
-from kvroom.simulator.tier_store import Store
-from kvroom.simulator.transfer_queue import READ, SAME, WRITE, TransferQueue, Width
-
-
-@dataclass(kw_only=True)
-class OffloadLevel:
-    """A tier as one engine gets at it.
-
-    ``links`` are what its transfers to and from the GPUs go through, the tier's own last. ``back``: it is
-    written when the tier above evicts. ``layerwise``: layers are computed as they come in. ``shared``: other
-    engines use ``store`` too. ``chunk``: it keeps and finds so many pages as one, under the name of the last.
-    ``selective``: a page is written when it is used again. ``width``: what it stores over what the GPU does.
-    ``block_bytes``: of a block in it.
-    """
-
-    name: str
-    store: Store
-    links: tuple[TransferQueue, ...]
-    latency_ps: int = 0
-    back: bool = False
-    inclusive: bool = True
-    layerwise: bool = False
-    shared: bool = False
-    chunk: int = 1
-    selective: bool = False
-    width: Width = SAME
-    block_bytes: int = 0
-    hit_tokens: int = 0
-    read_blocks: int = 0
-    written_pages: int = 0
-    waits_ps: array[int] = field(default_factory=lambda: array("q"))
-
-    def own(self, names: Sequence[int], first: int = 0) -> Sequence[int]:
-        """What it calls a prompt's pages from the ``first`` on: of chunks, the whole ones' last pages."""
-        return names if self.chunk == 1 else names[-(first + 1) % self.chunk :: self.chunk]
+from kvroom.simulator.offload_level import OffloadLevel
+from kvroom.simulator.prefetch import StoragePrefetch
+from kvroom.simulator.transfer_queue import READ, WRITE
 
 
 class PageRun(NamedTuple):
@@ -84,7 +50,7 @@ class OffloadConnector:
     ``layers`` of the model take equally long to come in; ``batch_tokens`` is what a step computes at most.
     ``engine`` of ``engines`` that may share a level keeps its unnamed pages apart from the others'. With
     ``least_tokens`` all that is there is read where it is so much, without weighing it. A prefix comes with
-    state of a fixed size, as large as ``state_blocks``.
+    state of a fixed size, as large as ``state_blocks``. ``prefetch`` brings what the second level holds.
     """
 
     def __init__(
@@ -100,8 +66,11 @@ class OffloadConnector:
         engines: int = 1,
         least_tokens: int | None = None,
         state_blocks: int = 0,
+        prefetch: StoragePrefetch | None = None,
     ) -> None:
         self.levels = tuple(levels)
+        self.prefetch = prefetch
+        self._direct = self.levels[:1] if prefetch is not None else self.levels
         self.clock = clock
         self.block_tokens = block_tokens
         self.unit = unit
@@ -147,6 +116,15 @@ class OffloadConnector:
             return None
         return RemoteHit(runs[chosen - 1].tokens, ready, runs[:chosen])
 
+    def queued(self, request: ServedRequest, now: int, cached_tokens: int) -> None:
+        """As ``FetchingConnector.queued``."""
+        if self.prefetch is not None:
+            self.prefetch.queued(request, now, cached_tokens)
+
+    def fetched(self, request: ServedRequest, now: int) -> int | None:
+        """As ``FetchingConnector.fetched``."""
+        return None if self.prefetch is None else self.prefetch.fetched(request, now)
+
     def allocated(
         self, request: ServedRequest, now: int, cached_tokens: int, hit: RemoteHit | None
     ) -> None:
@@ -168,10 +146,19 @@ class OffloadConnector:
                 level = self.levels[run.level]
                 level.read_blocks += run.blocks
                 if first:
-                    level.hit_tokens += run.blocks * self.block_tokens
+                    self._count_hits(request, run)
                 self._moved(run.level, names[run.first : run.last + 1], run.first)
             for place, end in ends.items():
                 self.levels[place].waits_ps.append(end - now)
+
+    def _count_hits(self, request: ServedRequest, run: PageRun) -> None:
+        """Tokens count where they were found first: what came from storage into host memory counts there."""
+        blocks = 0
+        if self.prefetch is not None:
+            brought = self.prefetch.brought(request, run.first, run.last)
+            blocks = min(run.blocks, brought * self.unit)
+            self.prefetch.storage.hit_tokens += blocks * self.block_tokens
+        self.levels[run.level].hit_tokens += (run.blocks - blocks) * self.block_tokens
 
     def _wanted(self, runs: Sequence[PageRun]) -> Wanted:
         """What ``runs`` take from each level, and from that of the last the state behind them."""
@@ -213,7 +200,7 @@ class OffloadConnector:
     def _nearest(self, names: Sequence[int], page: int, whole: int) -> tuple[int, int, int]:
         """The nearest level that holds the page at ``page``, −1 for none, up to which page it holds the
         chunk that this is of, and when that is written."""
-        for place, level in enumerate(self.levels):
+        for place, level in enumerate(self._direct):
             end = page + 1 if level.chunk == 1 else (page // level.chunk + 1) * level.chunk
             if end > whole:
                 continue
@@ -304,7 +291,7 @@ class OffloadConnector:
         """Pages on the GPU are used, or ``fresh``: they are in all levels that are written through, of those
         that want to see a second use only then."""
         for place, level in enumerate(self.levels):
-            if level.back or (fresh and level.selective):
+            if level.back or level.follows or (fresh and level.selective):
                 continue
             pages = level.own(names, first)
             if unnamed:
@@ -326,18 +313,24 @@ class OffloadConnector:
         self._unnamed -= self._engines * count
         return names
 
-    def _add(self, place: int, names: Sequence[int], *, written: bool = True) -> None:
+    def _add(
+        self, place: int, names: Sequence[int], *, written: bool = True, at_ps: int | None = None
+    ) -> None:
         """Put into a level those of ``names`` that it does not hold; the others are used. ``written``: over
-        its links, not in passing."""
-        level, now = self.levels[place], self.last_ps
+        its links, from ``at_ps`` on, not in passing."""
+        level, now = self.levels[place], self.last_ps if at_ps is None else at_ps
+        below = place + 1
         fresh, gone = level.store.add(names, now)
         if fresh and written:
             # From the tier above only its own link is crossed.
-            links = level.links if place == 0 or not level.back else level.links[-1:]
+            near = level.back or level.follows
+            links = level.links[-1:] if place and near else level.links
             moved = len(fresh) * self.unit * level.chunk
             ends = [link.carry(WRITE, now, moved, level.width) for link in links]
-            level.store.written(fresh, max(ends) + level.latency_ps)
+            there = max(ends) + level.latency_ps
+            level.store.written(fresh, there)
+            if below < len(self.levels) and self.levels[below].follows:
+                self._add(below, fresh, at_ps=there)
         level.written_pages += len(fresh) * level.chunk
-        below = place + 1
         if gone and below < len(self.levels) and self.levels[below].back:
             self._add(below, gone)

@@ -12,6 +12,7 @@ from dataclasses import field
 from fractions import Fraction
 from math import ceil
 
+from kvroom.engines.serving_rules import FetchRules
 from kvroom.errors import KvroomError
 from kvroom.hardware.device import Tier
 from kvroom.hardware.node import Machine
@@ -20,7 +21,9 @@ from kvroom.models.dtypes import Dtype, cache_dtype
 from kvroom.records import dataclass
 from kvroom.scenario.offload import OffloadTier
 from kvroom.sharding.deployment import Deployment
-from kvroom.simulator.offload import OffloadConnector, OffloadLevel
+from kvroom.simulator.offload import OffloadConnector
+from kvroom.simulator.offload_level import OffloadLevel
+from kvroom.simulator.prefetch import StoragePrefetch
 from kvroom.simulator.tier_store import Store
 from kvroom.simulator.transfer_queue import SAME, WRITE, TransferQueue, Width
 from kvroom.units import show_gib, show_rate, show_seconds, smallest
@@ -135,6 +138,10 @@ class Plant:
     """The request from which on hits are counted."""
     least_tokens: int | None = None
     """What lies below is read where it is so much, without weighing it (None: as far as that pays)."""
+    fetch: FetchRules | None = None
+    """How what lies below host memory comes into it (None: it is read as host memory is)."""
+    write: str = "through"
+    """How tiers are written where nothing else is said."""
     gpu_blocks: int = 0
     """Usable ones of a GPU's own pool."""
     common: Common = field(default_factory=dict)
@@ -164,8 +171,9 @@ class Plant:
 
     def make(self, engine: int) -> OffloadConnector:
         """Empty tiers of one more engine, its number among all."""
+        levels = self._levels()
         tiers = OffloadConnector(
-            self._levels(),
+            levels,
             self.clock,
             block_tokens=self.block_tokens,
             unit=self.unit,
@@ -175,10 +183,24 @@ class Plant:
             engines=self.engines,
             least_tokens=self.least_tokens,
             state_blocks=self.state_blocks,
+            prefetch=self._prefetch(levels),
         )
         tiers.count_from = self.count_from
         self.made.append(tiers)
         return tiers
+
+    def _prefetch(self, levels: list[OffloadLevel]) -> StoragePrefetch | None:
+        if self.fetch is None:
+            return None
+        host, storage = levels
+        return StoragePrefetch(
+            self.fetch,
+            host,
+            storage,
+            page_tokens=self.unit * self.block_tokens,
+            unit=self.unit,
+            gpu_pages=self.gpu_blocks // self.unit,
+        )
 
     def fetching_s(self) -> list[tuple[float, float]]:
         """By tier, seconds until a read's first byte and for each token, with nothing else on its links."""
@@ -213,12 +235,13 @@ class Plant:
                     store=store,
                     links=tuple(above if kind == "host" else [*above, link]),
                     latency_ps=round(tier.latency_s * PS_PER_S),
-                    back=tier.asked.write == "back",
+                    back=(write := tier.asked.write or self.write) == "back",
                     inclusive=tier.asked.inclusive,
                     layerwise=tier.asked.layerwise,
                     shared=tier.asked.shared,
                     chunk=self.chunk_of(tier),
-                    selective=tier.asked.write == "selective",
+                    selective=write == "selective",
+                    follows=self.fetch is not None and kind != "host",
                     width=self._width(tier),
                     block_bytes=self.bytes_of(tier).once,
                 )
@@ -321,11 +344,12 @@ class Plant:
             return
         tokens = pages * page
         rate = level.links[-1].bytes_per_s or 0
+        read = "nothing is read from it" if self.least_tokens is None else "it is read all the same"
         fetch, anew = tiers.alone_ps(level, tokens), tiers.computing_ps(0, tokens)
         yield (
             f"{level.name}: at {show_rate(rate)} it is slower than computing anew at any length"
             f" ({tokens:,} tokens: {show_seconds(fetch / PS_PER_S)} to fetch,"
-            f" {show_seconds(anew / PS_PER_S)} to compute): nothing is read from it"
+            f" {show_seconds(anew / PS_PER_S)} to compute): {read}"
         )
 
 

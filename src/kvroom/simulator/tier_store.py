@@ -35,6 +35,10 @@ class Store:
     def __len__(self) -> int:
         return len(self._ready)
 
+    def names(self) -> Iterable[int]:
+        """The pages that are held."""
+        return self._ready
+
     def ready_ps(self, name: int) -> int | None:
         """When the page of that name is written, or None where it is not held."""
         return self._ready.get(name)

@@ -50,3 +50,12 @@ class TransferQueue:
         self._free[place] = end
         self.busy_ps += spent
         return end
+
+    def give_back(self, way: int, end: int, units: int, width: Width = SAME) -> None:
+        """So many units of the transfer that was to end at ``end`` are not carried; what is queued behind it
+        keeps its time."""
+        place = way if self.duplex else READ
+        spare = self.takes_ps(units, width)
+        self.busy_ps -= spare
+        if self._free[place] == end:
+            self._free[place] = end - spare

@@ -25,6 +25,8 @@ PARTS = 96
 """Of a day: quarters of an hour, between which the rate is linear."""
 PART_S = DAY_S / PARTS
 PS_PER_NS = 10**3
+ROUNDED = 0.01
+"""By so much the shares of regions may miss 1, as rounded ones do."""
 PEAK, AT = 1.5, 15.0
 """The busiest time over the mean, and when it is, where nothing is said: assumed."""
 _COSINES = (
@@ -170,4 +172,8 @@ def _regions(field: str, text: str) -> tuple[Region, ...]:
             )
         )
     total = sum(region.share for region in found)
+    if abs(total - 1.0) > ROUNDED:
+        whole = "+".join(f"{r.share / total:.3g}@{r.ahead_h:g}" for r in found)
+        why = f"has shares that add up to {total:.4g} and not to 1"
+        raise KvroomError(field, text, why, f"Write {whole}, or add the region that is left out.")
     return tuple(Region(region.share / total, region.ahead_h) for region in found)

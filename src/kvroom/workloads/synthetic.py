@@ -444,6 +444,7 @@ _RATED = {
     "day": "day:1e9/day:peak=1.6:at=15",
 }
 _UNRATED = {"closed": "closed:32", "once": "once"}
+LEAST_PER_S, MOST_PER_S = 1e-6, 1e6
 _RATES = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": daily.DAY_S}
 
 
@@ -453,8 +454,13 @@ def parse_rate(field: str, text: str) -> float:
     if slash and unit not in _RATES:
         fix = "Write 2/s, 120/min, 7200/h or 1e6/day."
         raise KvroomError(field, text, "has an unknown unit", fix)
-    rate = number(field, digits, "Write 2/s, 120/min or 7200/h.") / _RATES.get(unit, 1.0)
-    return check_float(field, rate, low=1e-6, high=1e6, unit="requests per second")
+    seconds = _RATES.get(unit, 1.0)
+    asked = number(field, digits, "Write 2/s, 120/min or 7200/h.")
+    if not LEAST_PER_S <= asked / seconds <= MOST_PER_S:
+        low, high = (f"{limit * seconds:.3g}/{unit or 's'}" for limit in (LEAST_PER_S, MOST_PER_S))
+        fix = "Write how many come, such as 2/s, 7200/h or 1e6/day."
+        raise KvroomError(field, text, f"is outside {low} to {high}", fix)
+    return asked / seconds
 
 
 def parse_arrivals(field: str, text: str) -> Arrivals:

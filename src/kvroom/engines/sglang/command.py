@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.engines.command_line import QUANTIZATIONS, CommandLine, MachineFlags, Texts
 from kvroom.engines.sglang.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
+from kvroom.scenario.offload import OffloadTier
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 
@@ -18,6 +19,29 @@ _HARMLESS = """
 """
 HARMLESS = frozenset(_HARMLESS.split())
 """Variables that change nothing that is answered here, or are read by name."""
+
+
+WRITE_POLICIES = {
+    "through": "write_through", "selective": "write_through_selective", "back": "write_back",
+}  # fmt: skip
+BACKENDS = {"nvme": "file", "network": "mooncake"}
+"""What stands for a tier among the choices of ``--hicache-storage-backend``."""
+
+
+def _storage_flags(tier: OffloadTier, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Its storage backend, when a request no longer waits for it, and from how many tokens on."""
+    flags: dict[str, Any] = {"hicache_storage_backend": BACKENDS[tier.kind]}
+    if tier.prefetch is not None:
+        flags["hicache_storage_prefetch_policy"] = tier.prefetch
+    extra = {
+        "prefetch_threshold": tier.prefetch_tokens,
+        "prefetch_timeout_base": tier.prefetch_wait_s,
+        "prefetch_timeout_per_ki_token": tier.prefetch_wait_s_per_1k_tokens,
+        "max_size": str(sizes[tier.kind]) if tier.kind == "nvme" and tier.bytes else None,
+    }
+    if said := {key: value for key, value in extra.items() if value is not None}:
+        flags["hicache_storage_backend_extra_config"] = said
+    return flags
 
 
 class SglangCommandLine(CommandLine):
@@ -35,13 +59,24 @@ class SglangCommandLine(CommandLine):
             args["dp_size"] = keys.pop("dp")
 
     def tier_flags(
-        self, sizes: Mapping[str, int], ranks: int
+        self, sizes: Mapping[str, int], ranks: int, asked: Sequence[OffloadTier] = ()
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Its hierarchical cache: GB of host memory a rank; a disk's tier has no size among its flags."""
-        host = sizes.get("host", 0)
-        if not host:
+        """Its hierarchical cache: GB of host memory a rank, or its ratio, and the storage below, which has no
+        size among the flags."""
+        tiers = {tier.kind: tier for tier in asked}
+        flags: dict[str, Any] = {}
+        host, storage = tiers.get("host"), tiers.get("nvme") or tiers.get("network")
+        if size := sizes.get("host", 0):
+            flags = {"enable_hierarchical_cache": True, "hicache_size": size / 1e9 / ranks}
+        elif host is not None and host.times_gpu is not None and host.bytes is None:
+            flags = {"enable_hierarchical_cache": True, "hicache_ratio": host.times_gpu}
+        if not flags:
             return {}, {}
-        return {"enable_hierarchical_cache": True, "hicache_size": host / 1e9 / ranks}, {}
+        if host is not None and host.write is not None:
+            flags["hicache_write_policy"] = WRITE_POLICIES[host.write]
+        if storage is not None:
+            flags |= _storage_flags(storage, sizes)
+        return flags, {}
 
     def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
         """Its switches have no negative."""
@@ -90,5 +125,16 @@ COMMAND = SglangCommandLine(
         address="dist_init_addr",
         address_form="{}:20000",
     ),
-    tier_names=frozenset(("enable_hierarchical_cache", "hicache_size")),
+    tier_names=frozenset(
+        (
+            "enable_hierarchical_cache",
+            "enable_hicache",
+            "hicache_size",
+            "hicache_ratio",
+            "hicache_write_policy",
+            "hicache_storage_backend",
+            "hicache_storage_backend_extra_config",
+            "hicache_storage_prefetch_policy",
+        )
+    ),
 )

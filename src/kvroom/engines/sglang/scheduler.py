@@ -7,17 +7,24 @@ before it is computed; who ends with that one sits out. Once no more prompts fit
 those who run has left. By ``managers/scheduler.py``, ``schedule_policy.py`` and ``schedule_batch.py`` of
 0.5.23, which serves random loads the same to the last token (``tests/engine/test_sglang.py``), for answers as
 long as their ``max_tokens``. Room of refused drafts stays with the request. Below the tree may lie host
-memory (HiCache): what a prompt finds there is loaded while its batch runs, layer by layer.
+memory (HiCache): what a prompt finds there is loaded while its batch runs, layer by layer. What storage holds
+below that comes into host memory while the prompt waits; who still waits for it is passed over.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappush
 from itertools import islice
 
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
-from kvroom.kvcache.connector import KVConnector, report_left, report_stored
+from kvroom.kvcache.connector import (
+    FetchingConnector,
+    KVConnector,
+    report_left,
+    report_stored,
+)
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.radix import Node, RadixTree, TokenText
 from kvroom.kvcache.request import PLACE_BITS, PLACES, RequestStatus, ServedRequest
@@ -103,14 +110,29 @@ class SglangScheduler:
         self._texts: dict[ServedRequest, TokenText] = {}
         self._chunked: ServedRequest | None = None
         self._last: list[ServedRequest] = []  # of the batch before, where it was of prompts
-        self.connector: KVConnector | None = None
+        self._connector: KVConnector | None = None
+        self._storage: FetchingConnector | None = None
         self.events: KVEvents | None = None
         self.blocks_per_name = 1
         self.loading: list[tuple[int, int, ServedRequest]] = []
-        """Nobody: a batch itself waits for what is loaded."""
+        """Who waits for what is fetched from storage; a batch itself waits for what is loaded."""
+        self._queued: list[ServedRequest] = []
+        """Those for whom nothing is looked for in storage yet."""
         self._passes = 0  # over the queue
         self._full = False
         """No more prompts fit; none is tried until a request has left."""
+
+    @property
+    def connector(self) -> KVConnector | None:
+        """What brings cache that lies below the tree."""
+        return self._connector
+
+    @connector.setter
+    def connector(self, connector: KVConnector | None) -> None:
+        self._connector = connector
+        self._storage = None
+        if isinstance(connector, FetchingConnector) and self.settings.caching:
+            self._storage = connector
 
     @property
     def running_count(self) -> int:
@@ -145,11 +167,13 @@ class SglangScheduler:
         request.final_tokens = min(request.final_tokens, limit)
         self._texts[request] = TokenText(request.hashes.runs(self.settings.page))
         self.waiting.append(request)
+        self._queued.append(request)
         return True
 
     def schedule(self, now: int = 0) -> SchedulerOutput:
         """The next batch: prompts where any may start or go on, else a decode of all that run."""
         output = SchedulerOutput()
+        self._fetch(now)
         self._merge()
         self._prefill(output, now)
         if output.scheduled:
@@ -158,6 +182,15 @@ class SglangScheduler:
         elif self.running:
             self._decode(output)
         return output
+
+    def _fetch(self, now: int) -> None:
+        """Have what storage holds of those who came into the queue fetched."""
+        if self._storage is not None:
+            for request in self._queued:
+                _, cached = self.cache.match(self._texts[request], request.num_tokens - 1)
+                self._storage.queued(request, now, cached)
+        self._queued.clear()
+        self.loading.clear()
 
     def _merge(self) -> None:
         """Have those decode whose prompts the batch before computed."""
@@ -188,14 +221,27 @@ class SglangScheduler:
         # Each holds a row of the request table, from its first batch on.
         rows = settings.max_running_requests - len(self._held) + len(output.scheduled)
         most = min(settings.max_running_requests - len(self.running), rows)
+        passed: list[ServedRequest] = []
         while self.waiting:
             if min(room.chunk, room.prompts) <= 0 and self._fits(room):
-                return
+                break
             if len(output.scheduled) >= most:
                 self._full = True
-                return
-            if not self._start(self.waiting[0], room, output, now):
-                return
+                break
+            if not self._fetched(self.waiting[0], now):
+                passed.append(self.waiting.popleft())
+            elif not self._start(self.waiting[0], room, output, now):
+                break
+        self.waiting.extendleft(reversed(passed))
+
+    def _fetched(self, request: ServedRequest, now: int) -> bool:
+        """Whether ``request`` need not wait for storage any longer."""
+        if self._storage is None:
+            return True
+        ready = self._storage.fetched(request, now)
+        if ready is not None:
+            heappush(self.loading, (ready, request.index, request))
+        return ready is None
 
     def _refresh(self) -> None:
         """Use what of those who wait is in the tree."""
@@ -380,6 +426,7 @@ class SglangScheduler:
             victim.status = RequestStatus.PREEMPTED
             output.preempted.append(victim)
             self.waiting.append(victim)
+            self._queued.append(victim)
         if not self._room_for_all(order, tokens):
             (last,) = order
             self._release(last)

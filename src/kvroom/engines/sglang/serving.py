@@ -7,13 +7,22 @@ from dataclasses import replace
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.flags import plain_name
 from kvroom.engines.paged.scheduler_setup import GroupSpec
-from kvroom.engines.serving_rules import ServingRules, number_flag, paged_rules, switch_flag
+from kvroom.engines.serving_rules import (
+    FetchRules,
+    ServingRules,
+    number_flag,
+    paged_rules,
+    switch_flag,
+)
 from kvroom.engines.sglang.answer import resolved
 from kvroom.engines.sglang.scheduler import FIRST_RATIO, SglangScheduler, SglangSettings
+from kvroom.engines.sglang.versions import SglangRules
 from kvroom.sharding.deployment import Deployment
 
 LOAD_BACK_TOKENS = 10
 """From which length on HiCache loads (``load_back_threshold``, 0.4.10 to 0.5.23)."""
+PREFETCH_TOKENS = 256
+"""From which length on it prefetches from storage unless told (``prefetch_threshold``, 0.4.10 to 0.5.23)."""
 UNCHUNKED = 2**30
 """A chunk that no prompt fills."""
 DP_CAREFUL = 0.3
@@ -56,4 +65,22 @@ def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRu
         own_steps=2 if settings.overlap else 1,
         mixes=False,
         loads_tokens=LOAD_BACK_TOKENS,
+        fetch=fetch_rules(found.rules, page),
+        tier_write="selective" if found.rules.writes_selected else "through",
+    )
+
+
+def fetch_rules(rules: SglangRules, page: int) -> FetchRules:
+    """How HiCache prefetches from its storage in a release (``mem_cache/hiradix_cache.py``, since 0.5.19
+    ``unified_radix_cache.py``, and ``managers/cache_controller.py``)."""
+    base_s, more_s = rules.prefetch_wait
+    share, beyond_gpu = rules.prefetch_room
+    return FetchRules(
+        policy=rules.prefetch,
+        least_tokens=max(PREFETCH_TOKENS, page),
+        wait_s=base_s,
+        wait_s_per_token=more_s / 1024,
+        from_turn=rules.prefetch_waits_from_turn,
+        share=share,
+        beyond_gpu=beyond_gpu,
     )

@@ -31,6 +31,7 @@ SUPPORT = Support(
     },
     drafting=drafting("SGLang documentation, Speculative Decoding", "mtp", "eagle3", "ngram"),
     offload=Requirement(source="SGLang documentation, HiCache Best Practices"),
+    storage_below_host=True,
     split=split("SGLang documentation, PD Disaggregation", "Mooncake or the NIXL library"),
     cache_types=("bf16", "fp8", "nvfp4"),
     weight_types=TENSORS,

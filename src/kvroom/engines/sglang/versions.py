@@ -201,13 +201,25 @@ class SglangRules:
     """With overlap, who ends with the batch that is computed is in no further one; before, it decodes once
     more for nothing."""
 
+    writes_selected: bool = True
+    """``hicache_write_policy`` is ``write_through_selective`` unless told, else ``write_through``."""
+    prefetch: str = "best_effort"
+    """``hicache_storage_prefetch_policy`` unless told."""
+    prefetch_wait: tuple[float, float] = (3.0, 0.0)
+    """Seconds that ``timeout`` waits unless told: in all, and for each 1,024 tokens."""
+    prefetch_waits_from_turn: bool = False
+    """They are counted from when a request's turn first comes, not from when it is queued."""
+    prefetch_room: tuple[float, bool] = (0.8, True)
+    """The share of host memory that prefetches may ask for, and whether it is of what exceeds the GPU's."""
+
 
 CHANGES: Changes = (
     ((0, 5, 1), {"checkpoint_cache": True}),
-    ((0, 5, 2), {"standalone_mib": 6144}),
+    ((0, 5, 2), {"standalone_mib": 6144, "writes_selected": False}),
     (
         (0, 5, 3),
         {
+            "prefetch_wait": (1.0, 0.25),
             "reserve_from_chunk": True,
             "small_card": (2048, 16, 80),
             "sparse_index": True,
@@ -264,6 +276,7 @@ CHANGES: Changes = (
     (
         (0, 5, 12),
         {
+            "prefetch": "timeout",
             "window_archs": _WINDOWS_12,
             "compressed": "all in tokens",
             "prefill_graphs_off": frozenset(
@@ -299,6 +312,7 @@ CHANGES: Changes = (
             "prefill_graphs_with_latents": False,
             "prefill_graphs_off": frozenset({"DeepseekV4ForCausalLM"}),
             "deepep_mib": 2048,
+            "prefetch_room": (0.5, False),
             "compressed": "state by request",
         },
     ),
@@ -362,7 +376,14 @@ CHANGES: Changes = (
             "prefill_graphs_seeing": _SEEN_22,
         },
     ),
-    ((0, 5, 23), {"window_archs": _WINDOWS_23, "prefill_graphs_seeing": _SEEN_23}),
+    (
+        (0, 5, 23),
+        {
+            "window_archs": _WINDOWS_23,
+            "prefill_graphs_seeing": _SEEN_23,
+            "prefetch_waits_from_turn": True,
+        },
+    ),
 )
 """What each release changed in how much memory it keeps free, shares out and refuses."""
 

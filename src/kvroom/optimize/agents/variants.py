@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvroom.engines.registry import engine_of
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 
@@ -36,7 +37,8 @@ def variants(scenario: Scenario) -> Iterator[Variant]:
         yield Variant(id="host", label="+ host memory", keys={"tiers": [{"kind": "host"}]})
         both = [{"kind": "host"}, {"kind": "nvme"}]
         yield Variant(id="nvme", label="+ host memory, NVMe", keys={"tiers": both})
-        store = [{"kind": "network"}]
+        through_host = engine_of(scenario.engine).support.storage_below_host
+        store = [*([{"kind": "host"}] if through_host else []), {"kind": "network"}]
         yield Variant(id="store", label="+ shared store", keys={"tiers": store})
     if scenario.kv_dtype not in ("fp8", "fp8_e4m3", "fp8_e5m2", "nvfp4", "int4"):
         yield Variant(id="kv_dtype=fp8", label="FP8 cache", keys={"kv_dtype": "fp8"})

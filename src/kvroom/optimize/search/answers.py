@@ -25,6 +25,8 @@ class Answer:
     trial: Mapping[str, Any] | None
     margin: Mapping[str, float]
     why: str = ""
+    autoscaler: Mapping[str, Any] | None = None
+    """What was tried of an autoscaler: the ``best`` settings, the ``fixed`` fleet, all ``points``."""
 
     @property
     def simulated(self) -> bool:
@@ -51,6 +53,21 @@ class Answer:
             "margin": dict(self.margin),
             "simulated": self.simulated,
             "why": self.why,
+            **({} if self.autoscaler is None else {"autoscaler": dict(self.autoscaler)}),
+        }
+
+    def scaled(self) -> dict[str, Any]:
+        """What an autoscaler makes of it, flat; nothing where none was asked for."""
+        if self.autoscaler is None:
+            return {}
+        best, fixed = self.autoscaler["best"] or {}, self.autoscaler["fixed"] or {}
+        kept = ("usd_per_day", "gpu_hours_per_day", "mean_replicas", "ttft_p95_s")
+        settings = best.get("settings") or {}
+        return {
+            "settings": ", ".join(f"{key}={value:g}" for key, value in settings.items()),
+            **{f"scaled_{key}": best.get(key) for key in kept},
+            "always_usd_per_day": fixed.get("usd_per_day"),
+            "always_gpu_hours_per_day": fixed.get("gpu_hours_per_day"),
         }
 
 
@@ -103,6 +120,7 @@ class Found(Shown):
                 "on_front": index in self.pareto,
                 "margin": min(answer.margin.values(), default=None),
                 "why": answer.why,
+                **answer.scaled(),
             }
             for index, answer in enumerate(self.answers)
         ]
@@ -139,6 +157,11 @@ class Found(Shown):
                 ),
             ]
         parts += [html.heading("Answers"), html.table(_COLUMNS, self.rows())]
+        if any(answer.autoscaler for answer in self.answers):
+            parts += [
+                html.heading("Over the whole load, with the autoscaler"),
+                html.table(_SCALED, self.rows()),
+            ]
         if self.lost:
             parts += [
                 html.heading("What failed when it was simulated"),
@@ -161,6 +184,15 @@ _COLUMNS = (
     html.Column(title="tokens / s", key="output_tokens_per_s", number=True, decimals=0),
     html.Column(title="margin", key="margin", number=True),
     html.Column(title="why not first", key="why"),
+)
+_SCALED = (
+    html.Column(title="rank", key="rank", number=True),
+    html.Column(title="deployment", key="name"),
+    html.Column(title="settings", key="settings"),
+    html.Column(title="$ / day", key="scaled_usd_per_day", number=True),
+    html.Column(title="always, $ / day", key="always_usd_per_day", number=True),
+    html.Column(title="replicas on average", key="scaled_mean_replicas", number=True),
+    html.Column(title="TTFT p95, s", key="scaled_ttft_p95_s", number=True, decimals=3),
 )
 _LOST = (html.Column(title="deployment", key="name"), html.Column(title="why", key="why"))
 _NEAREST = (

@@ -20,15 +20,18 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import load as load_model
 from kvroom.models.spec import ModelSpec
 from kvroom.optimize.cost import figures_of
+from kvroom.optimize.scaling import ScaleRange
 from kvroom.optimize.search.answers import Answer, Found, front, why_not_first
 from kvroom.optimize.search.closed_form import Question, scenario_of
 from kvroom.optimize.search.hunt import Hunt, Scored, firsts
 from kvroom.optimize.search.played import PlayedTrace
+from kvroom.optimize.search.scaled import autoscaled, reordered, tune, without
 from kvroom.optimize.search.space import Space
 from kvroom.planner.plan import work
 from kvroom.scenario.layout import DEGREES
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import show_seconds
+from kvroom.workloads.synthetic import of_workload
 
 SIMULATE = 8
 """Kinds of answer wanted that a simulation bears out."""
@@ -52,25 +55,35 @@ def search(
     pool: MakePool | None = None,
     progress: Progress | None = None,
     traced: PlayedTrace | None = None,
+    scale_to: Sequence[ScaleRange] = (),
 ) -> Found:
     """Search ``space`` for what serves ``base``'s model and workload within ``slo``; in the place of the
     workload a trace's ``traced``, which is ``lent`` to whoever simulates.
 
     ``base``'s card does not count; degrees of its layout that differ from one, and more replicas than one,
     are fixed choices. ``simulate`` kinds of answer are borne out by simulation (0: none), ``per`` "gpu" the
-    best of each card. Interrupted from the keyboard it answers with what is known. KvroomError for a question
-    that contradicts itself; where nothing does, the answer says what is nearest.
+    best of each card. Where ``base``'s fleet has an autoscaler, what holds with fleets that stay as they are
+    is played over the whole load with it, at the values of ``scale_to``. Interrupted from the keyboard it
+    answers with what is known. KvroomError for a question that contradicts itself; where nothing does, the
+    answer says what is nearest.
     """
     if per not in (None, GPU):
         raise KvroomError("--per", per, "is no group", did_you_mean(str(per), (GPU,), "Write gpu."))
     space = _fixed(base, space or Space())
-    question = _question(base, slo, seed, space, traced)
+    scaling = bool(scale_to) or (base.fleet is not None and base.fleet.autoscale is not None)
+    if scaling:
+        space = replace(space, splits=False)  # pools of two kinds have no autoscaler
+    fixed = without(base) if scaling else base
+    question = _question(fixed, slo, seed, space, traced)
     asked = {"question": question.to_dict(), "space": space.to_dict(), "simulate": simulate}
+    rule = autoscaled(base, question, scale_to, simulate) if scaling else None
+    if rule is not None:
+        asked["autoscaler"] = rule.to_dict()
     with Journal(journal, asked | {"per": per}) as kept:
         hunt = Hunt(
             question=question,
             space=space,
-            base=base,
+            base=fixed,
             journal=kept,
             pool=pool,
             progress=progress,
@@ -84,7 +97,10 @@ def search(
             hunt.proven = all(ended)
         if simulate and per is None:
             hunt.others(known, simulate)
-    return _told(hunt, rows, refused, per=per, journal=journal)
+        chosen = _chosen(hunt, rows, per=per)
+        tunings = [tune(hunt, rule, one) for one in chosen] if rule is not None else []
+    found = _told(hunt, rows, refused, chosen, journal=journal)
+    return found if rule is None else reordered(found, chosen, rule, tunings)
 
 
 def _fixed(base: Scenario, space: Space) -> Space:
@@ -114,6 +130,10 @@ def _question(
         load = {key: value for key, value in workload.to_dict().items() if value is not None}
         load.pop("static", None) if not workload.static else None
         seed = seed or workload.seed or 0
+        source = of_workload(workload) if workload.arrivals else None
+        if source and source.arrivals.curve and not workload.requests:
+            # As many as are simulated are those of a day's busiest time, as in the closed form.
+            load["arrivals"] = f"poisson:{source.arrivals.busiest_per_s:.9g}/s"
     if keys.get("context_tokens") is None:
         keys.pop("context_tokens", None)
     question = Question(
@@ -140,23 +160,34 @@ def _roomy(tokens: int, model: ModelSpec) -> int:
     return max(tokens + 1, min(limit, model.max_context_tokens or limit))
 
 
-def _told(
-    hunt: Hunt,
-    rows: Sequence[Scored],
-    refused: Sequence[Scored],
-    *,
-    per: str | None,
-    journal: str | None,
-) -> Found:
+def _does(hunt: Hunt, rows: Sequence[Scored]) -> list[Scored]:
+    """Those that may do in closed form, in order."""
+    return sorted((row for row in rows if (row.closed or row.row)["meets"]), key=hunt.rank)
+
+
+def _chosen(hunt: Hunt, rows: Sequence[Scored], *, per: str | None) -> list[Scored]:
+    """The answers, in order."""
     priced_rows = [row for row in rows if row.row["usd_per_card_hour"] is not None]
-    does = sorted((row for row in rows if (row.closed or row.row)["meets"]), key=hunt.rank)
+    does = _does(hunt, rows)
     held = [trial for trial in hunt.trials if trial.trial and trial.trial["met"]]
     alone = not hunt.simulate or (hunt.stopped and not held)
     chosen = [doe for doe in does if doe in priced_rows or not priced_rows] if alone else held
     chosen = list(firsts(sorted(chosen, key=hunt.rank)))
     if per == GPU:
-        chosen = [group[0] for group in _by_card(chosen)]
-    answers = [_answer(hunt, x) for x in chosen[: None if per else hunt.simulate or SIMULATE]]
+        return [group[0] for group in _by_card(chosen)]
+    return chosen[: hunt.simulate or SIMULATE]
+
+
+def _told(
+    hunt: Hunt,
+    rows: Sequence[Scored],
+    refused: Sequence[Scored],
+    chosen: Sequence[Scored],
+    *,
+    journal: str | None,
+) -> Found:
+    does = _does(hunt, rows)
+    answers = [_answer(hunt, x) for x in chosen]
     answers = [
         answer if index == 0 else replace(answer, why=why_not_first(answer, answers[0]))
         for index, answer in enumerate(answers)

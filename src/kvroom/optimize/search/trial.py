@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import ceil
 from typing import Any
@@ -13,6 +13,8 @@ from kvroom.optimize.search.closed_form import Question, scenario_of
 from kvroom.optimize.search.played import PlayedTrace
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve
+from kvroom.scenario.scenario import Scenario
+from kvroom.workloads.requests import Request
 from kvroom.workloads.synthetic import of_workload
 
 TRIES = 5
@@ -104,17 +106,10 @@ def simulated(
 ) -> Trial:
     """What ``kvroom simulate`` answers of so many replicas under the whole load."""
     demand = question.demand()
-    scenario = scenario_of(question, keys, replicas, users)
-    if question.trace is not None:
-        traced: PlayedTrace = lent()
-        made = work(replace(scenario, workload=None))  # its likeness is for the closed form alone
-        told = serve(made, traced.source, slo=demand.slo, linked=traced.linked).to_dict()
-        endless = False
-    else:
-        made = work(scenario)
-        assert scenario.workload is not None
-        told = serve(made, of_workload(scenario.workload), slo=demand.slo).to_dict()
-        endless = made.plan.serving.ttft_s is None
+    scenario, source, linked = loaded(question, scenario_of(question, keys, replicas, users))
+    made = work(scenario)
+    told = serve(made, source, slo=demand.slo, linked=linked).to_dict()
+    endless = question.trace is None and made.plan.serving.ttft_s is None
     slo = told.get("slo", {})
     met = all(kept["met"] for kept in slo.values()) and not told["requests"]["dropped"]
     return {
@@ -129,3 +124,14 @@ def simulated(
         "requests": told["requests"]["completed"],
         "dropped": told["requests"]["dropped"],
     }
+
+
+def loaded(question: Question, scenario: Scenario) -> tuple[Scenario, Iterable[Request], bool]:
+    """(what is asked, the requests that it gets, whether they wait for each other): those of a trace that is
+    lent, else of the workload."""
+    if question.trace is not None:
+        traced: PlayedTrace = lent()
+        # Its likeness is for the closed form alone.
+        return replace(scenario, workload=None), traced.source, traced.linked
+    assert scenario.workload is not None
+    return scenario, of_workload(scenario.workload), True

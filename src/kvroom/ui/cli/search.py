@@ -60,6 +60,12 @@ def list_options(command: Any) -> Any:
 @trace_options
 @click.option("--slo", default="", metavar="SLO", help="Objectives: ttft_p95=2s,tpot_p95=50ms.")
 @list_options
+@click.option(
+    "--scale-to",
+    metavar="KEY=A..B",
+    multiple=True,
+    help="Targets of --fleet's autoscaler to choose from, over the whole day.",
+)
 @click.option("--no-pools", is_flag=True, help="Leave out pools of prompts and of answers.")
 @click.option("--per", metavar="gpu", help="The best of each card.")
 @click.option("--max-gpus", default="1024", metavar="N", help="Of all replicas (default: 1024).")
@@ -87,6 +93,7 @@ def search(
     columns: str | None,
     tokenizer: str | None,
     slo: str,
+    scale_to: tuple[str, ...],
     no_pools: bool,
     per: str | None,
     trials: str,
@@ -107,8 +114,9 @@ def search(
 
     Every deployment is judged in closed form; the cheapest that may do are simulated, until none can be
     cheaper than the best. Without a rate or users the cheapest million tokens within the objectives are
-    sought. Of a trace the simulations play its requests, as simulate does. Ctrl-C answers with what is known
-    so far.
+    sought. Of a trace the simulations play its requests, as simulate does. With an autoscaler in --fleet
+    what holds is played over the whole load, and the settings that cost least a day are told. Ctrl-C
+    answers with what is known so far.
     """
     from kvroom.ui.terminal import search as text
 
@@ -139,6 +147,7 @@ def search(
         seed=_number("--seed", seed),
         simulate=_number("--simulate", trials),
         per=per,
+        scale_to=scale_to,
         journal=journal,
         cluster=_cluster(cluster, jobs, ray),
         progress=units_progress(),

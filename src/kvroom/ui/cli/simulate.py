@@ -60,6 +60,7 @@ STOPPED = 130
 @click.option(
     "--scale-to",
     metavar="KEY=A..B",
+    multiple=True,
     help="Sweep the autoscaler: the cheapest target within the objectives (waiting=2..64).",
 )
 @click.option(
@@ -103,7 +104,7 @@ def simulate(
     slo: str | None,
     per_request: str | None,
     cliff: str | None,
-    scale_to: str | None,
+    scale_to: tuple[str, ...],
     splits: bool,
     by_hour: bool,
     describe_only: bool,
@@ -147,7 +148,7 @@ def simulate(
         )
         _answer(described, text.describe_text, as_json=as_json)
         return
-    if scheduler != "own" and (cliff is not None or splits or scale_to is not None):
+    if scheduler != "own" and (cliff is not None or splits or scale_to):
         fix = "Leave --cliff, --splits and --scale-to out, or --scheduler."
         raise KvroomError("--scheduler", scheduler, "serves one simulation at a time", fix)
     asked = given.get("replicas") is not None
@@ -162,7 +163,7 @@ def simulate(
     found: Any
     show: Callable[[Any], str]
     others = {"--cliff": cliff, "--splits": splits, "--per-request": per_request}
-    others["--scale-to"] = scale_to
+    others["--scale-to"] = ", ".join(scale_to)
     others["--scheduler"] = scheduler if scheduler != "own" else None
     who: dict[str, Any] = {"cluster": cluster, "journal": journal, "slo": goals}
     if by_hour:
@@ -209,7 +210,7 @@ def _alone(
     scenario: Scenario,
     run: Mapping[str, Any],
     once: Mapping[str, Any],
-    sweeps: tuple[str | None, str | None],
+    sweeps: tuple[str | None, tuple[str, ...]],
     *,
     splits: bool,
     rows: str | None,
@@ -219,7 +220,7 @@ def _alone(
     from kvroom.ui.terminal import simulation as text
 
     cliff, scale_to = sweeps
-    if scale_to is not None:
+    if scale_to:
         return api.scale_to(scale_to, scenario, **run), scaling_text
     if cliff is not None:
         return api.cliff(cliff, scenario, **run), text.cliff_text

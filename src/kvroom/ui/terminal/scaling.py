@@ -15,24 +15,33 @@ def scaling_text(found: ScaleSweep) -> str:
     fixed = [found.fixed] if found.fixed is not None else []
     priced = all(point.usd_per_day is not None for point in (*found.points, *fixed))
     cost = "$/day" if priced else "GPU h/day"
-    rows = [[found.range.key, cost, "replicas", "starts", "TTFT p50", "TTFT p95", "TPOT p95", ""]]
-    rows += [_row(point, found) for point in (*found.points, *fixed)]
+    keys = [one.key for one in found.over]
+    rows = [[*keys, cost, "replicas", "starts", "TTFT p50", "TTFT p95", "TPOT p95", ""]]
+    rows += [_row(point, found, keys) for point in (*found.points, *fixed)]
     return paragraph(found.summary(), "") + "\n\n" + plain_text(aligned(rows))
 
 
-def _row(point: ScalePoint, found: ScaleSweep) -> list[str]:
-    figures = point.to_dict()
-    times = (figures["ttft_p50_s"], figures["ttft_p95_s"], figures["tpot_p95_s"])
+def _row(point: ScalePoint, found: ScaleSweep, keys: list[str]) -> list[str]:
+    times = (point.ttft_p50_s, point.ttft_p95_s, point.tpot_p95_s)
     mark = "" if point.holds else "misses"
     if point is found.best:
         mark = "<- best"
+    if point.settings is None:
+        values = ["always", *[""] * (len(keys) - 1)]
+    else:
+        values = [f"{point.settings[key]:g}" for key in keys]
     return [
-        "always" if point.value is None else f"{point.value:g}",
-        f"{point.gpu_hours_per_day:,.4g}"
-        if point.usd_per_day is None
-        else show_usd(point.usd_per_day).removeprefix("$"),
-        f"{figures['mean_replicas']:.2f}",
-        f"{figures['cold_starts']:,}",
+        *values,
+        day_cost(point),
+        f"{point.mean_replicas:.2f}",
+        f"{point.cold_starts:,}",
         *("none" if time is None else span(time) for time in times),
         mark,
     ]
+
+
+def day_cost(point: ScalePoint) -> str:
+    """Dollars of a day, or GPU hours where there is no price."""
+    if point.usd_per_day is None:
+        return f"{point.gpu_hours_per_day:,.4g}"
+    return show_usd(point.usd_per_day).removeprefix("$")

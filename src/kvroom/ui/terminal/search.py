@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import click
 
+from kvroom.optimize.scaling import ScalePoint
 from kvroom.optimize.search.answers import Answer, Found
-from kvroom.ui.terminal.plain import ascii_only, spelled
+from kvroom.ui.terminal.plain import ascii_only, plain_text, spelled
+from kvroom.ui.terminal.scaling import day_cost
+from kvroom.ui.terminal.table import aligned
 from kvroom.ui.terminal.text import paragraph
+from kvroom.ui.words import span
 
 NAME = 36
 
@@ -15,7 +19,7 @@ def show(found: Found) -> str:
     """The whole answer."""
     blocks = [_head(found), paragraph(found.sentence)]
     if found.answers:
-        blocks += [_table(found), _runners_up(found)]
+        blocks += [_table(found), _scaled(found), _runners_up(found)]
     if found.lost:
         blocks.append(
             "\n".join(
@@ -74,6 +78,36 @@ def _table(found: Found) -> str:
             ),
         ]
     )
+
+
+def _scaled(found: Found) -> str:
+    """What each answer costs a day with its autoscaler, and without."""
+    if not any(answer.autoscaler for answer in found.answers):
+        return ""
+    first = next(iter(found.objective["slo"]))
+    rows = [["", "over the whole load", "$/day", "always", "replicas", first]]
+    notes = []
+    for index, answer in enumerate(found.answers):
+        told = answer.autoscaler or {}
+        best, fixed = (ScalePoint(**one) if one else None for one in (told["best"], told["fixed"]))
+        settings = "–"
+        if best is not None:
+            settings = answer.scaled()["settings"].replace(",", "")
+        elif fixed is not None and fixed.holds:
+            best, settings = fixed, "always"
+        reached = best.slo[first] if best else None
+        rows.append(
+            [
+                f"{index + 1}",
+                settings,
+                *(day_cost(point) if point else "–" for point in (best, fixed)),
+                f"{best.mean_replicas:.2f}" if best else "–",
+                "–" if reached is None else span(reached),
+            ]
+        )
+        if told["why"]:
+            notes.append(paragraph(f"{index + 1}: {told['why']}."))
+    return "\n".join([plain_text(aligned(rows)), *notes])
 
 
 def _row(mark: str, answer: Answer) -> str:
