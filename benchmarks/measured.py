@@ -121,11 +121,16 @@ class Point:
             still |= {"narrow_eta", "narrow_mu"}
         return still
 
-    def predict(self, k: Coefficients) -> dict[str, float]:
+    def clock(self, k: Coefficients) -> Clock:
+        """Its steps under ``k``, as the package times them."""
         every = calibration.takes_in_every(self.deployment)
         if every is not None:
             k = calibration.waiting(k, every)
         clock = Clock(work=self.work, rates=self.rates, k=k)
+        return clock.within_peaks(cache=not calibration.unsaid_cache(self.deployment))
+
+    def predict(self, k: Coefficients) -> dict[str, float]:
+        clock = self.clock(k)
         seconds: dict[str, float] = {}
         if self.load is None or (self.static and "tpot" in self.measured):
             seconds["tpot"] = clock.decode_s(self.requests, self.tokens)

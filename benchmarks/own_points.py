@@ -1,10 +1,10 @@
 """Ten measurements of one's own: ``python benchmarks/own_points.py DATA``.
 
 DATA is a folder of published measurements (``measured.py``). One source's closed-loop runs of one setting and
-layout are left out of the fit, as of a machine that nobody measured; ten of them, drawn by chance, are given
-as points of one's own (``kvroom/latency/own_points.py``), and the others predicted. Printed by metric: the
-median error and the ninetieth percentile without points and with ten, and what of it the bands hold. Needs
-numpy, and a minute or two.
+layout are left out of the fit, as of a machine that nobody measured. Of those of one release and month ten,
+drawn by chance, are given as points of one's own (``kvroom/latency/own_points.py``), and the others
+predicted. Printed by metric: the median error and the ninetieth percentile without points and with ten, and
+what of it the bands hold. Needs numpy, and a minute or two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from kvroom.latency import calibration
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import served
 from kvroom.latency.own_points import drawn_to, place_of
-from kvroom.latency.step_time import Clock
 
 POINTS = 10
 LEAST = 15
@@ -44,6 +43,11 @@ def group_of(p: Point) -> str | None:
     )
 
 
+def time_of(p: Point) -> tuple[str, str]:
+    """The release that a machine ran, and the month: those that name none change within a few."""
+    return str(p.row["engine_version"]), str(p.row.get("date"))[:7]
+
+
 def own(p: Point) -> dict[str, Any]:
     """``p`` as a point of one's own."""
     assert p.load is not None
@@ -56,11 +60,8 @@ def own(p: Point) -> dict[str, Any]:
 def timing_of(fit: Fit, i: int, effects: Any) -> Timing:
     """The times of point ``i`` under ``effects``."""
     p, table = fit.points[i], calibration.shipped()
-    k, every = fit.coefficients(i, effects), calibration.takes_in_every(p.deployment)
-    if every is not None:
-        k = calibration.waiting(k, every)
     return Timing(
-        clock=Clock(work=p.work, rates=p.rates, k=k),
+        clock=p.clock(fit.coefficients(i, effects)),
         levels=p.levels,
         kind=p.kind,
         card=p.gpu,
@@ -92,19 +93,25 @@ def main() -> None:
     points = read(args.data, args.configs or args.data / "model-configs")
     fit = Fit(points, BELIEFS)
     lin = fit.linear(fit.effects_of(calibration.shipped()))
-    groups: dict[str, list[int]] = defaultdict(list)
+    machines: dict[str, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
     for i, p in enumerate(points):
         name = group_of(p)
         if name is not None and METRICS[0] in p.measured:
-            groups[name].append(i)
-    chosen = [g for g in groups.values() if len(g) >= LEAST]
+            machines[name][time_of(p)].append(i)
+    chosen = {
+        name: many
+        for name, times in machines.items()
+        if (many := [group for group in times.values() if len(group) >= LEAST])
+    }
     found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     draw = random.Random(1)
-    for group, effects in zip(chosen, fit.without(lin, chosen), strict=True):
-        for _ in range(DRAWS):
-            given = draw.sample(group, POINTS)
-            _predict(fit, effects, given, [i for i in group if i not in given], found)
-    print(f"{len(chosen)} groups")
+    whole = [[i for group in machines[name].values() for i in group] for name in chosen]
+    for many, effects in zip(chosen.values(), fit.without(lin, whole), strict=True):
+        for group in many:
+            for _ in range(DRAWS):
+                given = draw.sample(group, POINTS)
+                _predict(fit, effects, given, [i for i in group if i not in given], found)
+    print(f"{sum(map(len, chosen.values()))} groups of {len(chosen)} machines")
     for (metric, what), each in sorted(found.items()):
         errors = np.abs(np.expm1([off for off, _ in each]))
         held = np.mean([abs(off) <= wide for off, wide in each])

@@ -41,6 +41,26 @@ def test_both_schedulers_agree_block_for_block(engine: InstalledEngine, seed: in
     assert not made.first, f"load {made.load.name}: {made.first}"
 
 
+def test_a_simulation_is_the_same_by_both() -> None:
+    """Decode steps are asked for together here, and served one by one above."""
+    scenario = Scenario.from_dict(
+        {
+            "model": {"config": models.LLAMA},
+            "gpu": "H100-SXM",
+            "engine_version": server.RELEASE,
+            "engine_args": {"max_model_len": 2048, "kv_cache_memory_bytes": GIB // 256},
+            "workload": {
+                "arrivals": "poisson:300/s", "input": "uniform:100-1500", "output": "uniform:5-300",
+                "requests": 60,
+            },
+        }
+    )  # fmt: skip
+    own = api.simulate(scenario, seed=3)
+    theirs = api.simulate(scenario, seed=3, scheduler="engine", engine_python=server.PYTHON)
+    assert own.figures["preemptions"] > 0
+    assert list(theirs.rows()) == list(own.rows())
+
+
 CAPACITY: dict[str, tuple[models.Config, dict[str, Any]]] = {
     **{name: (config, {}) for name, (config, _) in MODELS.items()},
     "eight bits": (models.GEMMA3, {"kv_cache_dtype": "fp8"}),

@@ -132,24 +132,35 @@ def test_an_assumed_acceptance_widens_tokens_by_squares_too():
     assert made.span("step", 1.0).high == pytest.approx(exp(0.3))
 
 
-def known(points):
-    """The standard deviation that so many points of one load leave."""
-    return sqrt(0.41 - 0.41**2 / (0.41 + 0.01 / points))
+def points(*logs):
+    """Measurements of one load, each so far (logarithm) from what ``timing`` says of it."""
+    said = timing({"known": 0.3}, ()).clock.decode_s(1, 1000)
+    return [{"step_s": said * exp(off), "context_tokens": 1000, "concurrency": 1} for off in logs]
 
 
 def test_own_points_narrow_the_band_and_scatter_widens_it():
     made = timing({"known": 0.3}, ())
-    said = made.clock.decode_s(1, 1000)
-    points = [
-        {"step_s": said * by, "context_tokens": 1000, "concurrency": 1}
-        for by in (exp(0.4), exp(-0.4))
-    ]
-    drawn: Timing = drawn_to(made, points)
-    assert drawn.own_bands["step"] == pytest.approx(hypot(0.3 / sqrt(3), 0.4, 1.2816 * known(2)))
-    (one,) = points[:1]
-    drawn = drawn_to(made, [one])
     # A machine lies 0.5 from the calibration at any load and 0.4 more at this one, a point 0.1 from both.
-    assert drawn.clock.k.scale / made.clock.k.scale == pytest.approx(exp(0.4 * 0.41 / 0.42))
+    drawn: Timing = drawn_to(made, points(0.4))
+    assert drawn.clock.k.scale / made.clock.k.scale == pytest.approx(
+        exp(0.4 * 0.41 / 0.42), rel=0.01
+    )
+    alike = drawn_to(made, points(*[0.4] * 9)).own_bands["step"]
+    apart = drawn_to(made, points(*[0.3, 0.4, 0.5] * 3)).own_bands["step"]
+    assert alike < apart < 0.3
+
+
+def test_own_points_that_tell_nothing_of_one_another_move_nothing():
+    made = timing({"known": 0.3}, ())
+    drawn = drawn_to(made, points(0.4, -0.4))
+    assert drawn.clock.k.scale == made.clock.k.scale
+    assert drawn.own_bands["step"] == pytest.approx(hypot(0.3 / sqrt(3), 0.4))
+
+
+def test_one_point_far_from_the_others_hardly_moves_what_they_say():
+    made = timing({"known": 0.3}, ())
+    drawn = drawn_to(made, points(*[0.2] * 9, 2.0))
+    assert log(drawn.clock.k.scale / made.clock.k.scale) == pytest.approx(0.2, abs=0.03)
 
 
 BANDS = {"activations": (1000, 700, 1300), "runtime": (500, 100, 900)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,19 @@ ROWS = ("request", "cached_tokens", "preemptions", "status")
 
 
 @pytest.mark.parametrize("blocks", [400, 130])
-def test_its_scheduler_serves_like_kvrooms(toy: str, blocks: int) -> None:
+def test_its_scheduler_serves_like_kvrooms(
+    toy: str, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: Counter[str] = Counter()
+    ask = InstalledProcess.ask
+
+    def counted(self: InstalledProcess, name: str, **what: Any) -> dict[str, Any]:
+        questions[name] += 1
+        answer = ask(self, name, **what)
+        questions["steps of decodes"] += answer.get("done", 0)
+        return answer
+
+    monkeypatch.setattr(InstalledProcess, "ask", counted)
     # The toy serves one step after the other and knows no flag for it: so did vLLM 0.13 by default.
     asked = question(kv_cache_memory_bytes=blocks * BLOCK_BYTES, enable_prefix_caching=False)
     workload = {
@@ -126,6 +139,7 @@ def test_its_scheduler_serves_like_kvrooms(toy: str, blocks: int) -> None:
     assert theirs.figures["ttft_engine_s"] == own.figures["ttft_engine_s"]
     assert theirs.figures["kv_blocks"] == own.figures["kv_blocks"]
     assert any("scheduled by vLLM 9.1.0 itself" in w for w in theirs.figures["warnings"])
+    assert questions["steps of decodes"] > questions["decode"] > 0
 
 
 def ends(ill: str, monkeypatch: pytest.MonkeyPatch, limits: ProcessLimits, words: str) -> None:

@@ -173,6 +173,11 @@ CASES: dict[str, tuple[str, Asks, Asks]] = {
             {"engine_version": "0.23.0"},
         ),
     ),
+    "a connector without groups while the hybrid manager is on": (
+        "connector_groups",
+        (B8, "H100-SXM", {"engine_version": "0.16.0", **flags(kv_offloading_size=4)}),
+        (B8, "H100-SXM", {"engine_version": "0.22.0", **flags(kv_offloading_size=4)}),
+    ),
     "windows off, and a request longer than they are": (
         "windows_off",
         ("mistral-7b-v0.1", "H100-SXM", flags(disable_sliding_window=True)),

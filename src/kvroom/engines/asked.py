@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kvroom.records import dataclass
 
-PARTS = ("config_folder", "moved", "no_card")
+PARTS = ("config_folder", "decode_steps", "moved", "no_card")
 """What the scripts have in common."""
 
 

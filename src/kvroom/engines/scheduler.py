@@ -93,6 +93,21 @@ class EngineScheduler(Protocol):
 
 
 @runtime_checkable
+class DecodingScheduler(EngineScheduler, Protocol):
+    """A scheduler that takes many decode steps at one call, since each call has its price."""
+
+    def decoding(self) -> list[ServedRequest]:
+        """Those that run, where the step to come may be the last one over again: a token of each. Empty
+        where it cannot be."""
+        ...
+
+    def decode(self, steps: int) -> int:
+        """Take up to so many such steps, and their outputs but for those on their way; gives how many it
+        took. What is decided otherwise is what ``schedule`` gives next. No answer may end meanwhile."""
+        ...
+
+
+@runtime_checkable
 class TieredScheduler(EngineScheduler, Protocol):
     """Rules that ask a ``connector`` for what lies below their cache, and tell ``events`` of that."""
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import exp, hypot, log, sqrt
-from typing import Any
+from math import exp, hypot, log, log1p, sqrt
+from typing import Any, NamedTuple
 
 from kvroom.engines.corrections import check
 from kvroom.errors import KvroomError
@@ -23,10 +23,34 @@ from kvroom.sharding.deployment import Deployment
 from kvroom.units import check_float, check_int, parse_tokens
 
 METRICS = {"step_s": "step", "tpot_s": "tpot", "ttft_s": "ttft"}
-SCATTER = 0.1
-"""How far one measurement lies from another of the same load (a logarithm)."""
-SHARED, NEAR = 0.5, 0.4
-"""How far a machine lies from the shipped calibration at any load, and how much farther at some loads."""
+
+
+class Lie(NamedTuple):
+    """How measurements of a machine may lie from the shipped calibration (logarithms): by ``shared`` at any
+    load, by ``near`` more at some loads, and by ``scatter`` from one another at the same load."""
+
+    shared: float
+    near: float
+    scatter: float
+
+
+LIES = (
+    Lie(0.5, 0.4, 0.1),
+    Lie(0.5, 0.0, 0.1),
+    Lie(0.5, 0.15, 0.05),
+    Lie(0.5, 0.4, 0.3),
+    Lie(0.0, 0.4, 0.1),
+    Lie(0.0, 0.0, 0.1),
+)
+"""The first is taken for a single point; of several the one by which each is told best by the others, so that
+points which tell nothing of one another move nothing."""
+FREEDOM = 4.0
+"""Of Student's t: a point far from what others say weighs less (as in ``benchmarks/fitting.py``)."""
+WEIGHINGS = 2
+MISS = 0.1
+"""The miss (a logarithm) at which telling a point begins to count as poor."""
+NEAREST = 40
+"""Points nearest the load asked that are looked at."""
 MOST = 2**30
 _FIX = "Write points with step_s, or tpot_s and ttft_s, and what they were measured at."
 
@@ -106,58 +130,80 @@ class _Drawn:
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[Place, float]], here: Place | None) -> _Drawn:
-        """A Gaussian process: all loads of a machine have SHARED in common, near ones NEAR as well
-        (Rasmussen and Williams, 2.2)."""
+        """A Gaussian process over loads (Rasmussen and Williams, 2.2), of the kind that tells each point
+        best by the others (5.4.2)."""
+        if here is not None:
+            pairs = sorted(pairs, key=lambda pair: _apart(here, pair[0]))[:NEAREST]
         places, logs = [p for p, _ in pairs], [x for _, x in pairs]
-        joint = [
-            [
-                _common(place, one_place) + (SCATTER**2 if index == one_index else 0.0)
-                for one_index, one_place in enumerate(places)
-            ]
-            for index, place in enumerate(places)
-        ]
-        weights = solve(joint, logs)
-        at = [[_common(place, one_place) for one_place in places] for place in places]
-        means = [sum(c * weight for c, weight in zip(row, weights, strict=True)) for row in at]
-        off = [log - mean for log, mean in zip(logs, means, strict=True)]
+        told = min((_Told.of(lie, places, logs) for lie in LIES), key=lambda told: told.missed)
+        at = [[_common(told.lie, place, one_place) for one_place in places] for place in places]
+        off = [log - _dot(row, told.weights) for log, row in zip(logs, at, strict=True)]
         if here is None:
             toward = [sum(row) / len(at) for row in zip(*at, strict=True)]
             own = sum(toward) / len(toward)
         else:
-            toward, own = [_common(here, place) for place in places], SHARED**2 + NEAR**2
-        mean = sum(c * weight for c, weight in zip(toward, weights, strict=True))
-        explained = sum(c * w for c, w in zip(toward, solve(joint, toward), strict=True))
+            toward = [_common(told.lie, here, place) for place in places]
+            own = told.lie.shared**2 + told.lie.near**2
+        explained = _dot(toward, [_dot(row, toward) for row in told.inverse])
         return cls(
-            log=mean,
+            log=_dot(toward, told.weights),
             scatter=sqrt(sum(x * x for x in off) / len(off)),
             known=sqrt(max(0.0, own - explained)),
             points=len(logs),
         )
 
 
-def _common(place: Place, one_place: Place) -> float:
-    apart = (place[0] - one_place[0]) ** 2 + (place[1] - one_place[1]) ** 2
-    return SHARED**2 + NEAR**2 * exp(-apart / 2)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """Points under one ``lie``: the inverse of their covariance, their weights, and how badly each is told by
+    the others."""
+
+    lie: Lie
+    inverse: Sequence[Sequence[float]]
+    weights: Sequence[float]
+    missed: float
+
+    @classmethod
+    def of(cls, lie: Lie, places: Sequence[Place], logs: Sequence[float]) -> _Told:
+        common = [[_common(lie, place, other) for other in places] for place in places]
+        trust = [1.0] * len(logs)
+        for turn in range(WEIGHINGS + 1):
+            joint = [list(row) for row in common]
+            for index, share in enumerate(trust):
+                joint[index][index] += lie.scatter**2 / share
+            inverse = inverted(joint)
+            weights = [_dot(row, logs) for row in inverse]
+            if turn < WEIGHINGS:
+                off = [log - _dot(row, weights) for log, row in zip(logs, common, strict=True)]
+                trust = [(FREEDOM + 1) / (FREEDOM + (x / lie.scatter) ** 2) for x in off]
+        misses = [weights[i] / inverse[i][i] for i in range(len(logs))]
+        missed = sum(log1p((miss / MISS) ** 2 / FREEDOM) for miss in misses)
+        return cls(lie=lie, inverse=inverse, weights=weights, missed=round(missed, 9))
 
 
-def solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """x of ``matrix``·x = ``right``, by Gaussian elimination; the matrix is positive definite."""
-    rows = [[*row, r] for row, r in zip(matrix, right, strict=True)]
-    size = len(rows)
+def _apart(place: Place, one_place: Place) -> float:
+    return (place[0] - one_place[0]) ** 2 + (place[1] - one_place[1]) ** 2
+
+
+def _common(lie: Lie, place: Place, one_place: Place) -> float:
+    return lie.shared**2 + lie.near**2 * exp(-_apart(place, one_place) / 2)
+
+
+def _dot(row: Sequence[float], column: Sequence[float]) -> float:
+    return sum(x * y for x, y in zip(row, column, strict=True))
+
+
+def inverted(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
+    """The inverse of a positive definite ``matrix``, by Gauss and Jordan."""
+    size = len(matrix)
+    rows = [[*row, *(float(i == j) for j in range(size))] for i, row in enumerate(matrix)]
     for index in range(size):
-        for other_index in range(index + 1, size):
-            share = rows[other_index][index] / rows[index][index]
-            rows[other_index] = [
-                row - share * one_row
-                for row, one_row in zip(rows[other_index], rows[index], strict=True)
-            ]
-    x = [0.0] * size
-    for index in reversed(range(size)):
-        later = sum(
-            rows[index][other_index] * x[other_index] for other_index in range(index + 1, size)
-        )
-        x[index] = (rows[index][size] - later) / rows[index][index]
-    return x
+        pivot = rows[index] = [x / rows[index][index] for x in rows[index]]
+        for other in range(size):
+            share = rows[other][index]
+            if other != index and share:
+                rows[other] = [x - share * y for x, y in zip(rows[other], pivot, strict=True)]
+    return [row[size:] for row in rows]
 
 
 WITHIN = 1.2816

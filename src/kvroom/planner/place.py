@@ -147,6 +147,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         concurrency=scenario.replica_concurrency,
         extras=extras,
         speculation=drafting,
+        tiers=scenario.tiers or (),
     ), (*model.warnings, *weights.quantisation.warnings, *warnings, *notes, *extras.warnings)
 
 

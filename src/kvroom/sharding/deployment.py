@@ -11,6 +11,7 @@ from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
 from kvroom.scenario.engine_names import DEFAULT_ENGINE
+from kvroom.scenario.offload import OffloadTier
 from kvroom.scenario.speculation import Speculation
 from kvroom.sharding.extras import Extras
 from kvroom.sharding.layout import Layout, Rank, WeightMap
@@ -27,7 +28,8 @@ class Deployment:
     what was measured on one GPU in place of an estimate. ``kv_asked`` is the cache dtype as asked,
     ``kv_name`` the same with ``auto`` resolved; ``weights_asked`` the weights' (None: the checkpoint's own).
     ``speculation`` is how tokens are drafted, None where
-    they are not. ``recipe`` is how the server is set up, as the question says.
+    they are not. ``recipe`` is how the server is set up, as the question says, ``tiers`` the memory below the
+    GPUs that keeps cache.
     """
 
     model: ModelSpec
@@ -51,6 +53,7 @@ class Deployment:
     concurrency: int | None = None
     extras: Extras = field(default_factory=Extras)
     speculation: Speculation | None = None
+    tiers: tuple[OffloadTier, ...] = ()
 
     @property
     def own_ranks(self) -> Sequence[Rank]:

@@ -35,12 +35,7 @@ class DecodeRun:
         self._due: dict[int, list[int]] = {}
         for place, request in enumerate(self._all):
             self._wait(place, request)
-        many = len(self._all)
-        self._fixed = clock.decode_ps(many) - clock.meeting_ps(many, 0)
-        self._reads = [
-            _AttentionRead(reach.context_ps, reach.tokens, self._start_counts)
-            for reach in clock.reaches
-        ]
+        self._times = DecodeTimes(clock, [computed for computed, _ in self._start_counts])
 
     @classmethod
     def start(
@@ -84,7 +79,7 @@ class DecodeRun:
 
     def spent_ps(self) -> int:
         """How long the next step takes, without the experts that ranks share."""
-        return self._fixed + sum(read.at(self.done) for read in self._reads)
+        return self._times.at(self.done)
 
     def step(self) -> bool:
         """One more step; False where blocks give out, and it has to be taken plainly."""
@@ -132,16 +127,30 @@ class DecodeRun:
         )
 
 
+class DecodeTimes:
+    """How long each decode step takes of requests that have ``computed`` so many tokens before the first,
+    without the experts that ranks share."""
+
+    def __init__(self, clock: StepClock, computed: list[int]) -> None:
+        many = len(computed)
+        self._fixed = clock.decode_ps(many) - clock.meeting_ps(many, 0)
+        self._reads = [
+            _AttentionRead(reach.context_ps, reach.tokens, computed) for reach in clock.reaches
+        ]
+
+    def at(self, steps: int) -> int:
+        """Picoseconds of the step after so many."""
+        return self._fixed + sum(read.at(steps) for read in self._reads)
+
+
 class _AttentionRead:
     """What attention of one reach costs in each step: all tokens so far, or the last ``tokens``."""
 
-    def __init__(
-        self, context_ps: int, tokens: int | None, start_counts: list[tuple[int, int]]
-    ) -> None:
+    def __init__(self, context_ps: int, tokens: int | None, computed: list[int]) -> None:
         self.context_ps = context_ps
         self.tokens = tokens or 0
-        self.count = len(start_counts)
-        lengths = sorted((computed + 1 for computed, _ in start_counts), reverse=True)
+        self.count = len(computed)
+        lengths = sorted((each + 1 for each in computed), reverse=True)
         self._total = sum(lengths)
         self._lengths = lengths if tokens is not None else None
         self._sums = list(accumulate(lengths, initial=0))

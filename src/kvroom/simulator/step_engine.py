@@ -15,12 +15,17 @@ from collections import Counter, deque
 from collections.abc import Mapping
 
 from kvroom.engines.paged.scheduler import Scheduler
-from kvroom.engines.scheduler import EngineScheduler, SchedulerOutput, TieredScheduler
+from kvroom.engines.scheduler import (
+    DecodingScheduler,
+    EngineScheduler,
+    SchedulerOutput,
+    TieredScheduler,
+)
 from kvroom.kvcache.connector import KVConnector
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.request import RequestHashes, ServedRequest
 from kvroom.latency.clock import StepClock
-from kvroom.simulator.decode_run import DecodeRun
+from kvroom.simulator.decode_run import LEAST_STEPS, DecodeRun, DecodeTimes
 from kvroom.simulator.metrics import Outcome
 from kvroom.simulator.stream import FOREVER, Follow, RequestStream
 
@@ -67,6 +72,8 @@ class StepEngine(RequestStream):
         if isinstance(scheduler, Scheduler):
             # Where drafts are kept or not, no two steps are alike; what is brought goes step by step.
             self.decode_runs = scheduler.drafts is None and connector is None and events is None
+        self.ahead = scheduler if isinstance(scheduler, DecodingScheduler) else None
+        self.decode_runs |= self.ahead is not None
         if isinstance(scheduler, TieredScheduler):
             self.loading = scheduler.loading
             scheduler.connector, scheduler.events = connector, events
@@ -261,6 +268,8 @@ class StepLoop:
 
     def _decode_run(self, until: int, events: int) -> int:
         """Steps in which all running requests decode, up to the next event; gives how many."""
+        if self.ranks[0].ahead is not None:
+            return self._decode_ahead(self.ranks[0].ahead, until, events)
         in_flight, busy = self._in_flight, [rank for rank in self.ranks if rank.requests]
         outputs = in_flight[0][0] if in_flight else [None] * len(self.ranks)
         runs: list[DecodeRun] = []
@@ -312,6 +321,39 @@ class StepLoop:
                     next(made).last() if rank.requests else SchedulerOutput() for rank in self.ranks
                 ]
                 in_flight[0] = (last, end)
+        return done
+
+    def _decode_ahead(self, scheduler: DecodingScheduler, until: int, events: int) -> int:
+        """The same of a scheduler that takes such steps by itself: it is told how many come before anybody
+        does."""
+        in_flight, rank = self._in_flight, self.ranks[0]
+        requests = scheduler.decoding() if len(self.ranks) == 1 and len(in_flight) <= 1 else []
+        before = requests[0].last_token_ps if requests else 0
+        if not requests or any(request.last_token_ps != before for request in requests):
+            return 0
+        most = min(events - 1, min(request.tokens_left for request in requests) - 2)
+        times = DecodeTimes(rank.clock, [request.num_computed_tokens for request in requests])
+        met = rank.clock.meeting_ps(len(requests), 0)
+        decide = rank.decide
+        ends: list[int] = []
+        landed = [rank.end]  # the output of the last is on its way
+        while len(ends) < most and decide < until and rank.next_ps > decide:
+            ends.append(max(decide, landed[-1]) + times.at(len(ends)) + met)
+            landed.append(ends[-1])
+            decide = max(decide, landed[-2] if in_flight else ends[-1])
+        done = scheduler.decode(len(ends)) if len(ends) >= LEAST_STEPS else 0
+        if not done:
+            return 0
+        for over in landed[:done] if in_flight else ends[:done]:
+            rank.outcome.gaps.add((over - before, 0, 1, len(requests), over - before))
+            before = over
+        for request in requests:
+            request.last_token_ps = before
+        self._decide(max(rank.decide, before))
+        rank.end = ends[done - 1]
+        rank.peak_blocks = max(rank.peak_blocks, scheduler.blocks_in_use)
+        if in_flight:
+            in_flight[0] = (in_flight[0][0], rank.end)
         return done
 
     def land(self) -> None:

@@ -143,6 +143,10 @@ class SglangAsked:
         """A step of scheduler number ``engine``."""
         return self.players[engine].step(**what)
 
+    def decode(self, engine: int, **what: Any) -> dict[str, Any]:
+        """Decode steps of scheduler number ``engine``."""
+        return self.players[engine].decode(**what)
+
     def _server(self) -> tuple[Any, list[str]]:
         words, _ = self.question
         synced = Synced()

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kvroom.engines.decode_steps import decode
 from kvroom.engines.no_card import off_card
 
 PLACE_BITS = 24
@@ -77,6 +78,7 @@ class SglangPlayer:
         self.in_flight: dict[int, tuple[Any, Any]] = {}
         self.last: list[Any] = []
         self.number = 0
+        self.steps_in_flight = 2 if server.enable_overlap else 1
         self.busy = False
         io: Any = importlib.import_module("sglang.srt.managers.io_struct")
         self.incoming = io.TokenizedGenerateReqInput
@@ -101,7 +103,7 @@ class SglangPlayer:
         server = self.server
         return {
             "num_blocks": int(server.max_total_num_tokens) // int(server.page_size) + 1,
-            "steps_in_flight": 2 if server.enable_overlap else 1,
+            "steps_in_flight": self.steps_in_flight,
             "hash_tokens": int(server.page_size),
             "drafts": 0,
             "keeps_stale": False,
@@ -120,7 +122,7 @@ class SglangPlayer:
         """
         answer: dict[str, Any] = {}
         with self.place:
-            finished = [index for number, _ in done for index in self._update(number)]
+            finished = [index for number, _ in done for index in self.update(number)]
             for index in drop:
                 self._drop(str(index))
             if self.busy and not self.in_flight and not self.requests:
@@ -140,7 +142,13 @@ class SglangPlayer:
                 answer["refused"] = refused
             if shorter:
                 answer["shorter"] = shorter
-            return answer | self._schedule()
+            return answer | self.schedule()
+
+    def decode(self, steps: int, done: Sequence[tuple[int, dict[str, int]]] = ()) -> dict[str, Any]:
+        """Take the outputs of batches that are ``done``, then up to ``steps`` of decodes."""
+        with self.place:
+            finished = [index for number, _ in done for index in self.update(number)]
+            return {"finished": finished, **decode(self, steps)}
 
     def _add(
         self,
@@ -233,7 +241,8 @@ class SglangPlayer:
             kept.pop(name, None)
         self.running.discard(name)
 
-    def _schedule(self) -> dict[str, Any]:
+    def schedule(self) -> dict[str, Any]:
+        """The next batch."""
         server, running = self.server, self.running
         batch = self._next()
         rows: list[Any] = []
@@ -303,7 +312,8 @@ class SglangPlayer:
 
         return self.result(next_token_ids=torch.zeros(len(batch.reqs), dtype=torch.int64))
 
-    def _update(self, number: int) -> list[int]:
+    def update(self, number: int, _: object = None) -> list[int]:
+        """Take the output of a batch; gives the requests that it finished."""
         batch, result = self.in_flight.pop(number)
         if self.server.enable_overlap:
             self.server.result_queue.popleft()

@@ -10,6 +10,7 @@ from kvroom.engines.releases import shown
 from kvroom.engines.start_rules import StartRefusal, refusals
 from kvroom.engines.vllm import memory as ledger
 from kvroom.engines.vllm.capacity import Stage, VllmPool
+from kvroom.engines.vllm.connectors import turns_manager_off
 from kvroom.engines.vllm.defaults import Batching, batching
 from kvroom.engines.vllm.groups import CannotStart, Group, check_context_ranks, groups_of
 from kvroom.engines.vllm.notes import limit_of, notes
@@ -45,7 +46,7 @@ class VllmWorkings(VllmSetup):
     @property
     def hybrid(self) -> bool:
         """Whether the hybrid cache manager groups the layers."""
-        if not self.rules.hybrid_manager:
+        if not self.rules.hybrid_manager or turns_manager_off(self):
             return False
         chunked = any(isinstance(kind, ChunkedAttention) for kind, _ in self.d.model.stores)
         if self.flags.hybrid_off is None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.engines.config_folder import with_architecture
+from kvroom.engines.decode_steps import decode
 from kvroom.engines.moved import filled, given_to, named
 from kvroom.engines.no_card import (
     TritonConfig,
@@ -407,8 +408,8 @@ class Hashes:
 
     def __call__(self, request: Any) -> list[bytes]:
         """The hashes of its blocks that have filled up since the last call."""
-        have = len(request.block_hashes)
-        return [self.at(place) for place in range(have, request.num_tokens // self.tokens)]
+        have, full = len(request.block_hashes), request.num_tokens // self.tokens
+        return [self.at(place) for place in range(have, full)] if full > have else []
 
     def at(self, place: int) -> bytes:
         """The hash of one block: of its name and place, or its request's own."""
@@ -517,6 +518,10 @@ class VllmAsked:
         """A step of scheduler number ``engine``."""
         return self.players[engine].step(**what)
 
+    def decode(self, engine: int, **what: Any) -> dict[str, Any]:
+        """Decode steps of scheduler number ``engine``."""
+        return self.players[engine].decode(**what)
+
 
 def _name(index: int) -> str:
     """A request's id: in the order of their numbers."""
@@ -529,6 +534,19 @@ def moment(arrival: int, index: int) -> int:
     return arrival << PLACE_BITS | index
 
 
+class Batch:
+    """The requests of a step: their tokens, whether each gives its next token, their rows as told; it
+    ``decodes`` where each computes one token and gives the next."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.samples: list[bool] = []
+        self.rows: list[Any] = []
+        self.decodes = True
+        self.names = list(counts)
+        self.places = {name: place for place, name in enumerate(counts)}
+
+
 class Player:
     """One scheduler as it serves: what it was given, what it is waiting for."""
 
@@ -536,12 +554,13 @@ class Player:
         self.core, self.scheduler = core, core.scheduler
         self.requests = self.scheduler.requests
         self.pool = self.scheduler.kv_cache_manager.block_pool
-        self.outputs: dict[int, tuple[Any, list[str], list[bool]]] = {}
+        self.in_flight: dict[int, tuple[Any, Batch]] = {}
+        self.steps_in_flight = int(core.batch_queue_size)
         self.answers: dict[str, Iterator[int]] = {}
         self.running: set[str] = set()
         self.known: set[str] = set()
         self.params: dict[int, Any] = {}
-        self.last: list[Any] = []
+        self.last = Batch({})
         self.number = 0
         self.drafts = int(getattr(self.scheduler, "num_spec_tokens", 0))
         self.by_itself = hasattr(self.scheduler, "_spec_token_placeholders")
@@ -549,7 +568,9 @@ class Player:
         self.blank: dict[str, Any] = {
             field.name: {} if field.name.endswith("_dict") else None
             for field in dataclasses.fields(self.model_output)
-            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            if field.default is dataclasses.MISSING
+            and field.default_factory is dataclasses.MISSING
+            and field.name not in ("req_ids", "req_id_to_index", "sampled_token_ids")
         }
 
     @property
@@ -562,7 +583,7 @@ class Player:
         """What whoever steps it needs to know."""
         return {
             "num_blocks": self.pool.num_gpu_blocks,
-            "steps_in_flight": int(self.core.batch_queue_size),
+            "steps_in_flight": self.steps_in_flight,
             "hash_tokens": self.hash_tokens,
             "drafts": self.drafts,
         }
@@ -581,14 +602,19 @@ class Player:
         """
         finished: list[int] = []
         for number, kept in done:
-            finished += self._update(number, kept)
+            finished += self.update(number, kept)
         for index in drop:
             self.running.discard(_name(index))
             self.scheduler.finish_requests(_name(index), _named("RequestStatus").FINISHED_ABORTED)
         for request in add:
             self._add(**request)
         answer: dict[str, Any] = {"finished": finished} if finished else {}
-        return answer | self._schedule()
+        return answer | self.schedule()
+
+    def decode(self, steps: int, done: Sequence[tuple[int, dict[str, int]]] = ()) -> dict[str, Any]:
+        """Take the outputs of steps that are ``done``, then up to ``steps`` decode steps."""
+        finished = [index for number, kept in done for index in self.update(number, kept)]
+        return {"finished": finished, **decode(self, steps)}
 
     def _add(
         self,
@@ -632,29 +658,16 @@ class Player:
         )
         self.scheduler.add_request(request)
 
-    def _schedule(self) -> dict[str, Any]:
-        scheduler, requests, running = self.scheduler, self.requests, self.running
+    def schedule(self) -> dict[str, Any]:
+        """The next step."""
+        scheduler, requests = self.scheduler, self.requests
         output = scheduler.schedule()
-        drafts = output.scheduled_spec_decode_tokens
-        rows: list[Any] = []
-        admitted: list[tuple[int, int, bool]] = []
-        names: list[str] = []
-        samples: list[bool] = []
-        for name, tokens in output.num_scheduled_tokens.items():
-            request = requests[name]
-            gives = self._samples(request, drafts)
-            names.append(name)
-            samples.append(gives)
-            if name not in running:
-                running.add(name)
-                cached = request.num_computed_tokens - tokens
-                admitted.append((int(name), cached, name in self.known))
-                self.known.add(name)
-            checked = len(drafts[name]) if name in drafts else 0
-            if tokens == 1 and gives and not checked:
-                rows.append(int(name))
-            else:
-                rows.append((int(name), tokens, gives, checked))
+        counts = output.num_scheduled_tokens
+        before, admitted = self.last, list[tuple[int, int, bool]]()
+        same = (
+            before.decodes and counts == before.counts and not output.scheduled_spec_decode_tokens
+        )
+        batch = before if same else self._batch(output, admitted)
         answer: dict[str, Any] = {
             "held": self.pool.num_gpu_blocks - 1 - self.pool.get_num_free_blocks(),
             "running": len(scheduler.running),
@@ -664,18 +677,40 @@ class Player:
             answer["admitted"] = admitted
         if preempted := self._preempted(output):
             answer["preempted"] = preempted
-        if rows and rows == self.last:
+        if batch.rows and batch.rows == before.rows:
             answer["same"] = True
         else:
-            answer["rows"] = self.last = rows
-        if rows:
+            answer["rows"] = batch.rows
+        self.last = batch
+        if batch.rows:
             answer["step"] = self.number
-            self.outputs[self.number] = (output, names, samples)
+            self.in_flight[self.number] = (output, batch)
             self.number += 1
         elif requests:
             waiting = next(iter(scheduler.waiting), None) or next(iter(requests.values()))
             answer["first"] = int(waiting.request_id)
         return answer
+
+    def _batch(self, output: Any, admitted: list[tuple[int, int, bool]]) -> Batch:
+        """The requests of a step; those that came into it are ``admitted``."""
+        drafts, running = output.scheduled_spec_decode_tokens, self.running
+        batch = Batch(dict(output.num_scheduled_tokens))
+        for name, tokens in batch.counts.items():
+            request = self.requests[name]
+            gives = self._samples(request, drafts)
+            batch.samples.append(gives)
+            if name not in running:
+                running.add(name)
+                cached = request.num_computed_tokens - tokens
+                admitted.append((int(name), cached, name in self.known))
+                self.known.add(name)
+            checked = len(drafts[name]) if name in drafts else 0
+            if tokens == 1 and gives and not checked:
+                batch.rows.append(int(name))
+            else:
+                batch.rows.append((int(name), tokens, gives, checked))
+                batch.decodes = False
+        return batch
 
     def _samples(self, request: Any, drafts: dict[str, Any]) -> bool:
         chunk = getattr(request, "is_prefill_chunk", None)
@@ -694,23 +729,21 @@ class Player:
         self.running.difference_update(map(_name, lost))
         return lost
 
-    def _update(self, number: int, kept: dict[str, int]) -> list[int]:
-        output, names, samples = self.outputs.pop(number)
-        sampled: list[list[int]] = []
-        for name, gives in zip(names, samples, strict=True):
-            count = 1 + kept.get(str(int(name)), 0) if gives else 0
-            answer = self.answers.get(name)
-            if answer is None or name not in self.requests:
-                sampled.append([0] * count)
-            else:
-                sampled.append([next(answer, 0) for _ in range(count)])
+    def update(self, number: int, kept: dict[str, int]) -> list[int]:
+        """Take the output of a step; gives the requests that it finished."""
+        output, batch = self.in_flight.pop(number)
+        if batch.decodes and not self.answers:
+            sampled = [[0] for _ in batch.samples]
+        else:
+            sampled = [
+                self._sampled(name, 1 + kept.get(str(int(name)), 0) if gives else 0)
+                for name, gives in zip(batch.counts, batch.samples, strict=True)
+            ]
         made = self.model_output(
-            **{
-                **self.blank,
-                "req_ids": names,
-                "req_id_to_index": {name: place for place, name in enumerate(names)},
-                "sampled_token_ids": sampled,
-            }
+            **self.blank,
+            req_ids=batch.names,
+            req_id_to_index=batch.places,
+            sampled_token_ids=sampled,
         )
         told = self.scheduler.update_from_output(output, made)
         outputs = [one for each in told.values() for one in each.outputs]
@@ -719,14 +752,21 @@ class Player:
             self.running.discard(name)
             self.answers.pop(name, None)
         if self.drafts and not self.by_itself:
-            self._draft(names, samples)
+            self._draft(batch)
         return list(map(int, finished))
 
-    def _draft(self, names: list[str], samples: list[bool]) -> None:
+    def _sampled(self, name: str, count: int) -> list[int]:
+        """The next tokens of a request's answer."""
+        answer = self.answers.get(name)
+        if answer is None or name not in self.requests:
+            return [0] * count
+        return [next(answer, 0) for _ in range(count)]
+
+    def _draft(self, batch: Batch) -> None:
         """Give those that decode drafted tokens, as a worker does after a step."""
         having = [
             name
-            for name, gives in zip(names, samples, strict=True)
+            for name, gives in zip(batch.names, batch.samples, strict=True)
             if gives and name in self.requests
         ]
         drafts = filled(

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from kvroom.answer.plan import Plan
 from kvroom.engines.command_line import QUANTIZATIONS, Chart, CommandLine, MachineFlags, Texts
+from kvroom.engines.flags import plain_args
+from kvroom.engines.vllm.connectors import SIZE_BECOMES_ONE, SIZE_SEEN, STAYS_ON, connector
 from kvroom.engines.vllm.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
-from kvroom.scenario.offload import OffloadTier
+from kvroom.engines.vllm.setup import setup
+from kvroom.scenario.offload import OFFLOADING, OffloadTier
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
 from kvroom.units import GIB
 
 _HARMLESS = """
@@ -58,6 +65,16 @@ class VllmCommandLine(CommandLine):
             "LMCACHE_MAX_LOCAL_DISK_SIZE": f"{disk / 1e9 / ranks:g}",
         }
         return {"kv_transfer_config": connector}, variables
+
+    def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
+        """Its own offloading, where that serves no groups yet, starts with the hybrid manager off only."""
+        made = setup(deployment)[0]
+        args = plain_args(scenario.engine_args)
+        late = SIZE_BECOMES_ONE <= made.release < SIZE_SEEN
+        said = args.keys() & {*STAYS_ON, *self.tier_names}
+        if said or not late or connector(made) != OFFLOADING:
+            return scenario
+        return replace(scenario, engine_args={**scenario.engine_args, **STAYS_ON})
 
     def unused(self, env: Texts) -> list[str]:
         """V1 is what there is."""

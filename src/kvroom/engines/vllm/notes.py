@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvroom.engines.releases import shown
 from kvroom.engines.vllm.capacity import VllmPool
+from kvroom.engines.vllm.connectors import turns_manager_off
 from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.versions import since
@@ -19,11 +20,11 @@ def notes(
     near = types & {"window", "chunked"}
     notes: list[str] = []
     if near and "full" in types and not hybrid:
-        why = (
-            "it is off here"
-            if rules.hybrid_manager
-            else "it came with 0.9.1 and this is " + release
-        )
+        why = "it is off here"
+        if not rules.hybrid_manager:
+            why = "it came with 0.9.1 and this is " + release
+        elif connector := turns_manager_off(setup):
+            why = f"off beside {connector}, which serves no groups in {release}"
         notes.append(f"without vLLM's hybrid cache manager ({why}) windows are kept at full length")
     if near and hybrid and rules.in_flight_batches:
         notes.append(

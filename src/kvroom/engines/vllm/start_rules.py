@@ -19,6 +19,7 @@ from kvroom.engines.start_rules import (
     uneven_mlp,
 )
 from kvroom.engines.vllm.capacity import VllmPool
+from kvroom.engines.vllm.connectors import refused
 from kvroom.engines.vllm.defaults import batch_refusal, batching
 from kvroom.engines.vllm.encoding import largest_item
 from kvroom.engines.vllm.graphs import captures
@@ -304,6 +305,11 @@ START_RULES = (
         why=_chunked_states,
         source="vLLM, model_executor/models/config.py: chunked prefill is required for mamba prefix caching",
         since=(0, 15, 0),
+    ),
+    StartRule(
+        name="connector_groups",
+        why=refused,
+        source="vLLM, KVConnectorFactory.create_connector; github ovg-project/kvcached issue 267",
     ),
     StartRule(
         name="whole_items",

@@ -1,8 +1,9 @@
 """The installed engine's own scheduler and block pool, stepped like kvroom's (``engines.scheduler``).
 
 Each step is one line each way: the outputs of steps that are done and the requests that came go with the
-question for the next. What the engine decides is mirrored in the requests, since step times and reports
-follow from them; no decision is made here.
+question for the next. Decode steps that nobody comes between are one line together (``decode``). What the
+engine decides is mirrored in the requests, since step times and reports follow from them; no decision is
+made here.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class InstalledScheduler:
         self._rows: list[ScheduledTokens] = []
         self._first = -1  # whom a step that computes nothing leaves waiting
         self._finished: set[int] = set()  # by the mirror; the engine must say the same
+        self._next: dict[str, Any] | None = None  # decided already, after steps of ``decode``
+        self._last = 0  # the output of the last step, by identity
 
     def add_request(self, request: ServedRequest) -> bool:
         """Queue a request; False where the engine's front end would refuse it for its length."""
@@ -83,7 +86,8 @@ class InstalledScheduler:
 
     def schedule(self, now: int = 0) -> SchedulerOutput:
         """The next step, as the engine decides it."""
-        told = self._step()
+        told = self._step() if self._next is None else self._next
+        self._next = None
         requests, output = self.requests, SchedulerOutput()
         self.blocks_in_use = told["held"]
         self.running_count, self.waiting_count = told["running"], told["waiting"]
@@ -116,7 +120,32 @@ class InstalledScheduler:
         self._first = told.get("first", -1)
         if output.scheduled:
             self._numbers[id(output)] = told["step"]
+        self._last = id(output)
         return output
+
+    def decoding(self) -> list[ServedRequest]:
+        """As ``DecodingScheduler`` says."""
+        if self._coming or self._dropped or len(self._rows) != self.running_count:
+            return []
+        for request, tokens, samples, drafts in self._rows:
+            if tokens != 1 or not samples or drafts or request.status is not RequestStatus.RUNNING:
+                return []
+            if request.stale_tokens or request.num_tokens <= request.num_prompt_tokens:
+                return []
+        return [row.request for row in self._rows]
+
+    def decode(self, steps: int) -> int:
+        """As ``DecodingScheduler`` says."""
+        told = self._told("decode", steps=steps)
+        done: int = told["done"]
+        for request, _, _, _ in self._rows:
+            request.num_computed_tokens += done
+            request.num_tokens += done
+        self.blocks_in_use = told["held"]
+        if self._last in self._numbers and done:
+            self._numbers[self._last] = told["step"]
+        self._next = told.get("next")
+        return done
 
     def _row(self, row: Any) -> ScheduledTokens:
         if isinstance(row, int):
@@ -163,14 +192,18 @@ class InstalledScheduler:
         return stuck
 
     def _step(self) -> dict[str, Any]:
-        question: dict[str, Any] = {"engine": self.facts.number}
+        question: dict[str, Any] = {}
         if self._coming:
             question["add"], self._coming = self._coming, []
-        if self._done:
-            question["done"], self._done = self._done, []
         if self._dropped:
             question["drop"], self._dropped = self._dropped, []
-        told = self.engine.ask("step", **question)
+        return self._told("step", **question)
+
+    def _told(self, what: str, **question: Any) -> dict[str, Any]:
+        """The answer to a question, which takes along the outputs of steps that are done."""
+        if self._done:
+            question["done"], self._done = self._done, []
+        told = self.engine.ask(what, engine=self.facts.number, **question)
         if "error" in told:
             why = f"{self.engine.name} failed at a step ({told['message'][:300]})"
             fix = "Leave --scheduler engine out: kvroom's own scheduler serves it."

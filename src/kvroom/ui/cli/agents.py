@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ from kvroom.ui.cli.options import scenario_from, scenario_options, trace_options
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, file_options, write
-from kvroom.ui.terminal.progress import seldom_collected
+from kvroom.ui.terminal.progress import Waiting, seldom_collected
 from kvroom.units import parse_count
 
 
@@ -71,7 +70,7 @@ def agents(
     """
     check_places(csv=csv, parquet=parquet, html=html, svg=svg)
     scenario = scenario_from(given)
-    with seldom_collected():
+    with seldom_collected(), Waiting("draws") as waiting:
         found = api.agents(
             sessions_of,
             scenario,
@@ -86,7 +85,7 @@ def agents(
             skip_bad_lines=skip_bad_lines,
             columns=columns,
             tokenizer=tokenizer,
-            progress=_tell if sys.stderr.isatty() else None,
+            progress=waiting.tell,
         )
     write(found, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
@@ -105,7 +104,3 @@ def _ids(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return tuple(part.strip() for part in text.split(",") if part.strip() and part != "none")
-
-
-def _tell(what: str, done: int, total: int) -> None:
-    click.echo(f"  {done} of {total} done: {what}", err=True)

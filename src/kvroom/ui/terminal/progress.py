@@ -68,6 +68,44 @@ class Progress:
         return self._stop
 
 
+class Waiting:
+    """While it is open a line on a terminal says how many pieces of work are done, and for how long it has
+    been going: from its first moment on, whoever does the work. Nothing is said outside a terminal."""
+
+    def __init__(self, what: str) -> None:
+        from time import monotonic
+
+        self._clock = monotonic
+        self._began = monotonic()
+        self._line = f"none of the {what} is done yet"
+        self._what = what
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Waiting:
+        if sys.stderr.isatty():
+            self._thread = threading.Thread(target=self._tick, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        """``done`` of ``total`` are, ``what`` was the last."""
+        self._line = f"{done:,} of {total:,} {self._what} done, the last: {what}"
+
+    def _tick(self) -> None:
+        over = False
+        while not over:
+            line = f"{self._line} · {self._clock() - self._began:.0f} s"
+            print(f"\r\x1b[K{line[:79]}", end="", file=sys.stderr, flush=True)
+            over = self._over.wait(EVERY_S)
+
+
 @contextmanager
 def seldom_collected() -> Iterator[None]:
     """Look for garbage in circles a hundred times less often: requests come and go without any.
