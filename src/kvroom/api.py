@@ -17,11 +17,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
-from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import HubReader, asking
-from kvroom.planner.plan import Workings
-from kvroom.planner.plan import work as plan_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import check_int, parse_bytes, parse_tokens
 
@@ -31,6 +28,7 @@ MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
     from kvroom.answer.figures import Explanation
+    from kvroom.answer.plan import Plan
     from kvroom.distributed.processes import MakePool
     from kvroom.distributed.workers import Progress
     from kvroom.hardware.device import Device
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
     from kvroom.optimize.split import Splits
     from kvroom.optimize.sweep import Curve
     from kvroom.planner.comparison import Comparison
+    from kvroom.planner.plan import Workings
     from kvroom.planner.reuse import TraceReuse
     from kvroom.planner.sessions import Sessions
     from kvroom.planner.simulate import Objective, OtherScheduler
@@ -118,6 +117,13 @@ def scenario(model: ModelInput, gpu: GpuInput = None, **keys: Unpack[ScenarioKey
     return Scenario.from_dict({key: _text_of_path(value) for key, value in given.items()})
 
 
+def _planned(question: Scenario, *, paths: bool = True) -> Workings:
+    """The planner's answer; it is loaded when the first question comes, so that completion does without."""
+    from kvroom.planner.plan import work
+
+    return work(question, paths=paths)
+
+
 def workings(
     model: ModelInput,
     gpu: GpuInput = None,
@@ -129,7 +135,7 @@ def workings(
 ) -> Workings:
     """The Plan with what it was made of: the deployment, the engine's answer, the times."""
     with _asking(hub):
-        made = plan_of(scenario(model, gpu, **keys), paths=paths)
+        made = _planned(scenario(model, gpu, **keys), paths=paths)
         if engine_python is None:
             return made
         from kvroom.observe.installed.engine import installed
@@ -220,7 +226,7 @@ def compare(*questions: Scenario | Mapping[str, Any], hub: HubReader | bool = Tr
         fix = "Give two or more questions."
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
     with _asking(hub):
-        return Comparison(plans=tuple(plan_of(_one_of(question)).plan for question in questions))
+        return Comparison(plans=tuple(_planned(_one_of(question)).plan for question in questions))
 
 
 def levers(
@@ -488,7 +494,7 @@ def simulate(
                 scheduler=scheduler,
             )
 
-        made = plan_of(question, paths=paths)
+        made = _planned(question, paths=paths)
         if cluster is not None or journal is not None:
             _check_spread(on_end=on_end, on_frame=on_frame, scheduler=scheduler)
             from kvroom.clusters import Workers, workers_of
@@ -546,7 +552,7 @@ def day(
 
     with _asking(hub):
         question = scenario(model, gpu, **keys)
-        plan_of(question, paths=paths)
+        _planned(question, paths=paths)
         workers = Workers(None, 1) if cluster is None else workers_of(cluster)
         return answered(
             question,
@@ -853,7 +859,7 @@ def play(
     from kvroom.observe.installed.engine import installed
     from kvroom.observe.installed.serving import play_script
 
-    made = plan_of(Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM"}))
+    made = _planned(Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM"}))
     with installed(os.fspath(engine_python or "auto"), made) as engine:
         return play_script(engine, script)
 
@@ -997,7 +1003,7 @@ def launch(
     from kvroom.launchers.engine_command import engine_command
 
     with _asking(hub):
-        return engine_command(plan_of(scenario(model, gpu, **keys)))
+        return engine_command(_planned(scenario(model, gpu, **keys)))
 
 
 def check(
