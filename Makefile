@@ -18,7 +18,7 @@ PYODIDE := build/pyodide/node_modules/pyodide
 SITE ?= build/site
 TSC ?= $(firstword $(wildcard build/pyodide/node_modules/.bin/tsc) tsc)
 
-.PHONY: help serve site run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine nightly nightly-sglang proof lock wheel clean
+.PHONY: help serve site run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine nightly nightly-sglang proof lock wheel wheel-compiled clean
 
 help:            ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ calibrate: $(READY)  ## Fit the times to measurements (DATA=folder), print how f
 
 wheel: $(READY)  ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
+
+wheel-compiled: $(READY) ## The same for this platform, with the simulator compiled (needs a C compiler and some minutes)
+	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m build --wheel --no-isolation --outdir dist . > /dev/null
 
 # A real vLLM, in an environment of its own (2.4 GB): x86-64 Linux, and a package index that has it.
 $(ENGINE_READY): requirements-engine.lock

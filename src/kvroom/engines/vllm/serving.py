@@ -91,6 +91,7 @@ def serving_rules(deployment: Deployment) -> ServingRules:
     check_retention(setup, f"engine_args.{RETENTION}")
     return ServingRules(
         setup=setup,
+        block_bytes=paged.block_bytes,
         warnings=(STATES,)
         if deployment.speculation and any(group.type == "mamba" for group in groups)
         else (),
