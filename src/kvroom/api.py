@@ -418,6 +418,7 @@ def simulate(
     warmup: int | None = None,
     sessions: int | None = None,
     recorded_times: bool = False,
+    pauses: float = 1.0,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
     columns: str | Mapping[str, str] | None = None,
@@ -440,7 +441,8 @@ def simulate(
     Requests come from ``trace`` (a file, or ``Request`` objects in order of arrival), else from the
     ``workload`` of the question, drawn with ``seed``; over several ``seeds`` the figures have ``bands``.
     A request of a trace's session waits for the answers before it, unless its ``recorded_times`` are to be
-    kept; ``sessions`` of a trace are there at a time, in place of as they came.
+    kept; ``sessions`` of a trace are there at a time, in place of as they came, and pause ``pauses`` times as
+    long as recorded (0: each turn follows on the answer before it).
     ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. ``hash_tokens`` says for how many tokens an id of the
     trace stands. ``keep_requests=False`` keeps no row a request: for runs of millions. ``on_end`` is told of
     each request that is done (and when, in ps) or dropped (None), ``watch`` of how things stand (and may end
@@ -470,6 +472,8 @@ def simulate(
     _check_played(trace is not None, None, recorded_times=recorded_times)
     if sessions is not None and trace is not None:
         _check_played(True, sessions, recorded_times=recorded_times)
+    if pauses != 1 and sessions is None:
+        raise KvroomError("--pauses", pauses, "is of sessions at a time", "Give --sessions COUNT.")
     warmup = None if warmup is None else check_int("warmup", warmup, low=0, high=10**9)
     with _asking(hub):
         question = scenario(model, gpu, **keys)
@@ -478,7 +482,7 @@ def simulate(
             opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
             return simulation(
                 workings,
-                _pooled(_requests(question, trace, seed, opener), sessions, seed),
+                _pooled(_requests(question, trace, seed, opener), sessions, seed, pauses),
                 linked=not recorded_times,
                 slo=_objectives(slo),
                 seeds=seeds,
@@ -500,7 +504,7 @@ def simulate(
             opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
             return spread_simulation(
                 made,
-                _pooled(_requests(question, trace, seed, opener), sessions, seed),
+                _pooled(_requests(question, trace, seed, opener), sessions, seed, pauses),
                 pool=workers.pool,
                 workers=workers.at_once,
                 slo=_objectives(slo),
@@ -583,6 +587,7 @@ def agents(
     seed: int | None = None,
     only: Sequence[str] | None = None,
     most: int | None = None,
+    pauses: float = 1.0,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
     columns: str | Mapping[str, str] | None = None,
@@ -598,7 +603,8 @@ def agents(
     """How many sessions of agents hold within ``slo``, where it breaks and why, and what changes are worth.
 
     ``sessions_of`` is a trace (a path, or ``Request`` objects) or a workload as a SPEC line
-    (``"agents=40"``); ``sessions`` are those that are to be held (of a SPEC its ``agents``). Each number is
+    (``"agents=40"``); ``sessions`` are those that are to be held (of a SPEC its ``agents``). A trace's pauses
+    are ``pauses`` times as long as recorded. Each number is
     simulated, found anew for each of ``seeds`` draws; ``only`` names the changes that are tried (none:
     ``()``), ``most`` the most sessions. ``jobs`` processes, or the workers of a ``cluster``, share the draws,
     with the same answer; ``progress`` is told (what is done, how many, of how many), ``watch`` of how things
@@ -615,7 +621,7 @@ def agents(
     from kvroom.optimize.agents.hold import MOST_USERS
 
     opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
-    name, source, users = _sessions_of(_text_of_path(sessions_of), sessions, seed, opener)
+    name, source, users = _sessions_of(_text_of_path(sessions_of), sessions, seed, opener, pauses)
     with _asking(hub):
         question = AgentsQuestion(
             scenario=scenario(model, gpu, **keys),
@@ -641,6 +647,7 @@ def _sessions_of(
     users: int | None,
     seed: int | None,
     opener: Callable[[str | Held], Trace | Iterable[Request]],
+    pauses: float,
 ) -> tuple[str, Sessions, int | None]:
     """What the sessions are called, where they come from, and how many are to be held."""
     from kvroom.workloads.synthetic import Synthetic, parse
@@ -658,7 +665,7 @@ def _sessions_of(
     if not isinstance(source, Iterable):
         raise KvroomError("TRACE|SPEC", given, "is no trace", "Give a file's path, or agents=40.")
     name = Path(given).name if isinstance(given, str) else ""
-    return name, pool_of(source, users or 1, seed=seed), users
+    return name, pool_of(source, users or 1, seed=seed, pauses=pauses), users
 
 
 def cliff(
@@ -1379,7 +1386,7 @@ def _opener(
 
 
 def _pooled(
-    requests: Iterable[Request], sessions: int | None, seed: int | None
+    requests: Iterable[Request], sessions: int | None, seed: int | None, pauses: float = 1.0
 ) -> Iterable[Request]:
     """The requests, those of so many sessions at a time where that is asked."""
     from kvroom.workloads.synthetic import Synthetic
@@ -1390,7 +1397,7 @@ def _pooled(
     if isinstance(requests, Synthetic):
         fix = "Write agents=40 or arrivals=closed:40 in the workload."
         raise KvroomError("--sessions", sessions, "is of traces only", fix)
-    return pool_of(requests, sessions, seed=seed)
+    return pool_of(requests, sessions, seed=seed, pauses=pauses)
 
 
 def _requests(
