@@ -359,7 +359,11 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
         replace(group, rewritten=group.type == "mamba" and not rules.state_named_once)
         for group in read.engine.groups
     )
-    config = replace(read.engine.config, tries_others=rules.priority_tries_others)
+    config = replace(
+        read.engine.config,
+        tries_others=rules.priority_tries_others,
+        lone_prompt_uncapped=rules.lone_prompt_uncapped,
+    )
     return replace(read, engine=replace(read.engine, groups=groups, config=config))
 
 
