@@ -23,7 +23,7 @@ PAIRS = 2**16
 """Prompt attention is counted in picoseconds for so many pairs: one alone takes less than one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ExpertReads:
     """Experts of one kind that a step reads: ``all_ps`` for all of them, of which ``n`` tokens leave a
     share of ``exp(−n · decay)`` untouched. A decoding request brings ``each`` tokens to them, a token of a
@@ -40,7 +40,7 @@ class ExpertReads:
         return self.all_ps * (1.0 - exp(-self.decay * met))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Products:
     """A stage's products of matrices, ``times`` over: reading takes ``read_ps``, and computing so much for a
     decoding request, a prompt's token and a prompt. Where it ``overlaps`` (a GPU's copies run beside its
@@ -60,7 +60,7 @@ class Products:
         return self.times * joined_s(self.read_ps, computed, overlaps=self.overlaps)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Reach:
     """What attention over at most ``tokens`` tokens back (None: all of them) adds to a step.
 
@@ -156,7 +156,7 @@ class StepClock:
         prompt tokens on average: nothing where they share none."""
         if self.ranks == 1:
             return 0
-        read = sum(expert.ps(requests, tokens) for expert in self.experts)
+        read = sum((expert.ps(requests, tokens) for expert in self.experts), 0.0)
         return round(read + self.shared_ps * (self.verified * requests + tokens))
 
     def context_ps(self, tokens: int) -> int:
@@ -173,7 +173,7 @@ class StepClock:
     def passage_ps(self, tokens: int) -> int:
         """What a prompt of ``tokens`` takes in further stages of a pipeline before its first token is out,
         while the first ones work on others'."""
-        each = self.token_ps + sum(product.token_ps for product in self.products)
+        each = self.token_ps + sum((product.token_ps for product in self.products), 0.0)
         return (self.stages - 1) * round(each * tokens + self.chunk_ps(0, tokens))
 
     def ps(self, work: Sequence[tuple[int, int]]) -> int:
@@ -204,7 +204,7 @@ FAR = 2**20
 """A length at which whatever reaches only so far has long stopped growing."""
 
 
-@dataclass(slots=True)
+@dataclass
 class _Rate:
     """What attention of one reach reads and computes on the stages of a replica, for a token."""
 
