@@ -18,7 +18,7 @@ PYODIDE := build/pyodide/node_modules/pyodide
 SITE ?= build/site
 TSC ?= $(firstword $(wildcard build/pyodide/node_modules/.bin/tsc) tsc)
 
-.PHONY: help serve site run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine nightly proof lock wheel clean
+.PHONY: help serve site run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine nightly nightly-sglang proof lock wheel wheel-compiled clean
 
 help:            ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ calibrate: $(READY)  ## Fit the times to measurements (DATA=folder), print how f
 wheel: $(READY)  ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
 
+wheel-compiled: $(READY) ## The same for this platform, with the simulator compiled (needs a C compiler and some minutes)
+	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m build --wheel --no-isolation --outdir dist . > /dev/null
+
 # A real vLLM, in an environment of its own (2.4 GB): x86-64 Linux, and a package index that has it.
 $(ENGINE_READY): requirements-engine.lock
 	rm -rf $(ENGINE)
@@ -119,6 +122,11 @@ nightly: $(READY) ## Play random loads (LOADS=200) by kvroom's scheduler and by 
 	    KVROOM_FIRST_LOAD=$$(($$(date +%s) / 86400 * 1000)) \
 	    $(BIN)/pytest tests/engine/test_installed.py -rs -m engine
 
+nightly-sglang: $(READY) ## The same by SGLang's own, token for token
+	KVROOM_SGLANG="$$($(BIN)/python tools/follow.py newest --engine sglang --install)" KVROOM_LOADS=$(LOADS) \
+	    KVROOM_FIRST_LOAD=$$(($$(date +%s) / 86400 * 1000)) \
+	    $(BIN)/pytest tests/engine/test_sglang.py -rs
+
 proof: $(READY)  ## Start a real vLLM on the CPU and measure it beside its plan (PROOF=folder)
 	@if timeout $(ENGINE_INSTALL_S) $(MAKE) --no-print-directory $(ENGINE_READY); then \
 	    KVROOM_ENGINE="$(CURDIR)/$(ENGINE)/bin/python" timeout $(PROOF_S) \
@@ -132,7 +140,7 @@ proof: $(READY)  ## Start a real vLLM on the CPU and measure it beside its plan 
 	    exit 2; \
 	fi
 
-follow: $(READY) ## Hold the rules against an engine's release (VERSION=x.y.z, ENGINE=vllm|sglang|tensorrt-llm|llama.cpp)
+follow: $(READY) ## Hold the rules against an engine's releases (VERSION=x.y.z,x.y.z, ENGINE=vllm|sglang|tensorrt-llm|llama.cpp)
 	@test -n "$(VERSION)" || { echo "Say which release: make follow VERSION=0.33.0"; exit 2; }
 	$(BIN)/python tools/follow.py $(VERSION) $(if $(filter-out .venv-engine,$(ENGINE)),--engine $(ENGINE)) $(FOLLOW)
 

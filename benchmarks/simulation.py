@@ -1,6 +1,6 @@
 """Simulated requests per CPU second, and how the cost grows with requests, tokens and concurrency.
 
-    python benchmarks/simulation.py [--kinds] [--memory] [--trace FILE] [--plot FILE.svg]
+    python benchmarks/simulation.py [--kinds] [--memory] [--trace FILE] [--plot FILE.svg] [--compiled PYTHON]
 
 Llama 3 70B on four H100, vLLM's rules with prefix caching on; made-up prompts of 950 and answers of 190
 tokens on average (lognormal), Poisson arrivals. Each figure is the best of three runs of one process:
@@ -10,11 +10,15 @@ state (``--kinds``: only these): the same load, with nothing shared, and with on
 machine's load cancels. ``--memory`` plays up to ten million requests and tells the most memory held.
 ``fleet`` rows are eight replicas behind a router that looks for prefixes (drawing included). ``--trace`` adds
 a trace on eight replicas (reading it included), by router and in two pools. ``--plot`` draws the scaling.
+``--compiled`` names a Python that has the compiled wheel (``make wheel-compiled``): one replica, models with
+windows or state at twenty requests a second and the eight replicas, both builds side by side.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from math import log10
@@ -114,11 +118,16 @@ MIXED = {
 """Models by how many H200 serve them: full attention, windows, chunks, state."""
 
 
-def mixed(model: str, gpus: int, count: int = 4000) -> None:
+def of_kind(model: str) -> Workings:
+    """A model of ``MIXED`` on its cards."""
+    gpus = MIXED[model]
+    return workings(model=model, gpu="H200-SXM", gpu_count=gpus, tp=gpus, context_tokens=8192)
+
+
+def mixed(model: str, count: int = 4000) -> None:
     """Requests per CPU second of a model with layer groups, two a second."""
     turn = speed_of_python() / 1e3
-    layout = {"gpu": "H200-SXM", "gpu_count": gpus, "tp": gpus, "context_tokens": 8192}
-    w = workings(model=model, **layout)
+    w = of_kind(model)
     alone = requests(count, 2.0, 190.0)
     seconds, made = timed(w, lambda: alone)
     spec = f"arrivals=poisson:2/s,input={INPUT},output={OUTPUT.format(190)},prefix=shared:50x512"
@@ -136,8 +145,8 @@ def kinds() -> None:
     print(
         f"{'model':>24} {'running':>9} {'us/req':>9} {'turns':>9} {'req/CPU s':>12} {'shared':>12}"
     )
-    for model, gpus in MIXED.items():
-        mixed(model, gpus)
+    for model in MIXED:
+        mixed(model)
 
 
 def memory() -> None:
@@ -169,6 +178,46 @@ def fleets() -> None:
         print(
             f"{'fleet requests':>14} {count:>9,g} {running(made):>9.1f} {cost:>9.1f}"
             f" {count / seconds:>12,.0f}",
+            flush=True,
+        )
+
+
+LOADED = ("gemma-4-26b-a4b", "gpt-oss-120b", "qwen3-next-80b-a3b", "falcon-h1-34b")
+BUILDS = ("llama-3.1-70b", *LOADED, "fleet")
+
+
+def case(name: str) -> tuple[float, float]:
+    """One of ``BUILDS`` in this Python: requests per CPU second, turns of an empty loop a request."""
+    turn = speed_of_python()
+    if name == "fleet":
+        spec = (
+            f"arrivals=poisson:16/s,input={INPUT},output={OUTPUT.format(190)},prefix=shared:50x512"
+        )
+        w, count = workings(FLEET, routing="prefix"), 10_000
+        seconds, _ = timed(w, lambda: parse(f"{spec},requests={count},seed=42"))
+    else:
+        w, rate, count = (
+            (of_kind(name), 20.0, 8_000) if name in LOADED else (workings(), 2.0, 20_000)
+        )
+        made_up = requests(count, rate, 190.0)
+        seconds, _ = timed(w, lambda: made_up)
+    return count / seconds, seconds / count * 1e9 / turn
+
+
+def builds(python: str) -> None:
+    """``BUILDS`` here and in another Python, one after the other, each with its own empty loop."""
+    print(f"{'':>24} {'req/CPU s':>12} {'compiled':>12} {'turns':>9} {'compiled':>9} {'ratio':>6}")
+    for name in BUILDS:
+        told = []
+        for which in (sys.executable, python):
+            done = subprocess.run(
+                [which, __file__, "--case", name], capture_output=True, text=True, check=True
+            )
+            told.append([float(value) for value in done.stdout.split()])
+        (pure, turns), (compiled, fewer) = told
+        print(
+            f"{name:>24} {pure:>12,.0f} {compiled:>12,.0f} {turns:>9,.0f} {fewer:>9,.0f}"
+            f" {turns / fewer:>6.2f}",
             flush=True,
         )
 
@@ -237,7 +286,15 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true", help="only up to ten million requests")
     parser.add_argument("--trace", help="a trace file, served on eight replicas")
     parser.add_argument("--plot", help="an SVG file for the scaling")
+    parser.add_argument("--compiled", help="only both builds: a Python that has the compiled wheel")
+    parser.add_argument("--case", choices=BUILDS, help="only one of the builds' cases, here")
     asked = parser.parse_args()
+    if asked.case:
+        print(*case(asked.case))
+        return
+    if asked.compiled:
+        builds(asked.compiled)
+        return
     if asked.kinds or asked.memory:
         if asked.kinds:
             kinds()

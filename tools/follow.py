@@ -1,12 +1,15 @@
-"""Follow an engine's release: ``follow.py VERSION [--engine NAME] [--python PATH] [--cases FOLDER] …``.
+"""Follow an engine's releases: ``follow.py VERSION[,VERSION] [--engine NAME] [--python PATH] …``.
 
-Installs that release apart (``build/follow/``), asks it the recorded capacity and start cases and plays the
+Installs each release apart (``build/follow/``), asks it the recorded capacity and start cases and plays the
 recorded scheduler scripts through it, and holds kvroom's own rules against what it says. Prints the cases
 that moved, each with the rule whose other value would account for it; writes into ``--out`` what was said as
 rows of test data and a row of rules to paste, ``--write`` puts both where they belong. Flags that came and
 went are compared for every engine whose package can be had.
 
-Exit status 0 where nothing moved, 1 where something did, 2 where the release could not be had or asked.
+Two processes of the engine are asked at a time. Each card takes one of its own, since an engine looks at its
+card when it is imported, and so do the scripts.
+
+Exit status 0 where nothing moved, 1 where something did, 2 where a release could not be had or asked.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from follow_cases import FollowCase, of_folder, of_tests, scripts
 
 ROOT = Path(__file__).resolve().parents[1]
+BASE = ROOT / "build" / "follow"
 FOLLOWED = ROOT / "tests" / "golden" / "followed"
 CARD = "H100-SXM"
 """What a case that names no card is asked on."""
@@ -48,6 +54,8 @@ MOST_EXPLAINED = 12
 """Moved cases for which rules are tried in turn."""
 NO_REASON = re.compile(r"Assertion failed, \[|^AssertionError$")
 """A refusal that says nothing of what it refuses."""
+AT_ONCE = 2
+"""Processes of the engine that are asked at once: so many cores are reckoned with."""
 ANSWER_S = 900.0
 """One answer may take so long on a busy machine; an engine's first import is in it."""
 
@@ -140,6 +148,7 @@ class Moved:
 
     case: FollowCase
     note: str
+    figures: tuple[Any, ...]
     rules: list[tuple[str, Any]] = field(default_factory=list)
     place: str = ""
 
@@ -148,25 +157,46 @@ class Moved:
 
 
 def install(engine: str, version: str, package: EnginePackage, base: Path) -> str:
-    """The Python of an environment that has the release; KvroomError where it cannot be had."""
+    """The Python of an environment that has the release; KvroomError where it cannot be had. What releases
+    depend on is installed once, in an environment that all of them look into."""
     place = base / f"{engine}-{version}"
-    python = place / "bin" / "python"
-    ready = place / ".ready"
+    python, ready = place / "bin" / "python", place / ".ready"
     if ready.is_file():
         return str(python)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if package.requirements:
-        subprocess.run([*pip, "-r", str(ROOT / package.requirements)], check=True)
+    shared = dependencies(engine, package, base)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--clear", "--without-pip", str(place)], check=True
+    )
+    (site_of(str(python)) / "dependencies.pth").write_text(f"{site_of(shared)}\n")
     for build in package.builds:
         wanted = f"{build}=={version}"
-        command = [*pip, "--no-deps", "--only-binary=:all:", wanted]
-        if subprocess.run(command, check=False).returncode == 0:
+        command = [*pip(shared, "--python", str(python)), "--no-deps", "--only-binary=:all:"]
+        if subprocess.run([*command, wanted], check=False).returncode == 0:
             ready.write_text(wanted + "\n")
             return str(python)
     names = " nor ".join(f"{build}=={version}" for build in package.builds)
     fix = "Give another release, or --python PATH of an environment that has it."
     raise KvroomError("VERSION", version, f"cannot be installed ({names})", fix)
+
+
+def dependencies(engine: str, package: EnginePackage, base: Path) -> str:
+    """The Python of an environment with what releases of an engine depend on."""
+    place = base / f"{engine}-dependencies"
+    python, ready = place / "bin" / "python", place / ".ready"
+    wanted = (ROOT / package.requirements).read_text() if package.requirements else ""
+    if not ready.is_file() or ready.read_text() != wanted:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+        if wanted:
+            command = [*pip(str(python)), "-r", str(ROOT / package.requirements)]
+            subprocess.run(command, check=True)
+        ready.write_text(wanted)
+    return str(python)
+
+
+def pip(python: str, *more: str) -> list[str]:
+    """How packages are installed: modules are compiled when they are first imported, which most never are."""
+    words = ["--quiet", "--disable-pip-version-check", *more, "install", "--no-compile"]
+    return [python, "-m", "pip", *words]
 
 
 def site_of(python: str) -> Path:
@@ -294,12 +324,12 @@ def asked(
             told = engine.plan(own)
         except KvroomError as error:
             rows.append({"name": case.name, "unasked": error.message[:300]})
-            print(f"unasked  {case.name}: {error.message[:200]}")
+            print(f"unasked  {case.name}: {error.message[:200]}", flush=True)
             continue
         refusal = str(told.told.get("message", ""))
         if NO_REASON.search(refusal):  # of the card that is not there, as a rule
             rows.append({"name": case.name, "unasked": refusal[:300]})
-            print(f"unasked  {case.name}: it refuses without a reason")
+            print(f"unasked  {case.name}: it refuses without a reason", flush=True)
             continue
         ours, theirs = figures(own), figures(told.workings)
         rows.append({"name": case.name, "scenario": case.scenario, "figures": theirs})
@@ -308,13 +338,17 @@ def asked(
         at = next(
             (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), 0
         )
-        found = Moved(case, told.note, place=TABLES[name].places[at])
-        if len(moved) < MOST_EXPLAINED and theirs[0]:
-            found.rules = explained(case, name, version, theirs)
-        moved.append(found)
-        why = " or ".join(f"{rule}={value!r}" for rule, value in found.rules) or found.place
-        print(f"moved    {case.name}: {told.note}\n         points to {why}", flush=True)
+        moved.append(Moved(case, told.note, theirs, place=TABLES[name].places[at]))
     return rows, moved
+
+
+def explain(moved: list[Moved], engine: str, version: str) -> None:
+    """Print the cases that moved with what they point to; rules are changed meanwhile."""
+    for place, each in enumerate(moved):
+        if place < MOST_EXPLAINED and each.figures[0]:
+            each.rules = explained(each.case, engine, version, each.figures)
+        why = " or ".join(f"{rule}={value!r}" for rule, value in each.rules) or each.place
+        print(f"moved    {each.case.name}: {each.note}\n         points to {why}", flush=True)
 
 
 def by_rules(script: Mapping[str, Any], version: str) -> Script:
@@ -325,7 +359,11 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
         replace(group, rewritten=group.type == "mamba" and not rules.state_named_once)
         for group in read.engine.groups
     )
-    config = replace(read.engine.config, tries_others=rules.priority_tries_others)
+    config = replace(
+        read.engine.config,
+        tries_others=rules.priority_tries_others,
+        lone_prompt_uncapped=rules.lone_prompt_uncapped,
+    )
     return replace(read, engine=replace(read.engine, groups=groups, config=config))
 
 
@@ -415,7 +453,9 @@ def write(
 def options(arguments: list[str]) -> argparse.Namespace:
     """What the command was told."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("version")
+    parser.add_argument(
+        "version", help="one release, or several: 0.11.1,0.11.2; newest: that known"
+    )
     parser.add_argument("--engine", default="vllm", choices=sorted(PACKAGES))
     parser.add_argument("--python", help="an environment that has the release")
     parser.add_argument(
@@ -424,6 +464,9 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--most", type=int, help="ask so many cases only")
     parser.add_argument("--out", type=Path, help="default: build/follow/ENGINE-VERSION.report")
     parser.add_argument("--write", action="store_true", help="into tests/golden and versions.py")
+    parser.add_argument(
+        "--install", action="store_true", help="no more than that; prints its Python"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the cases, install nothing")
     return parser.parse_args(arguments)
 
@@ -441,35 +484,53 @@ def new_flags(engine: str, package: EnginePackage, python: str) -> set[str]:
     return came
 
 
+@dataclass
+class Answers:
+    """What one process of the engine said: rows, cases that moved, how many scripts it played, and those that
+    it served otherwise."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    moved: list[Moved] = field(default_factory=list)
+    played: tuple[int, list[str]] = (0, [])
+
+
+def by_processes(python: str, cases: list[FollowCase], given: argparse.Namespace) -> list[Answers]:
+    """The scripts, then the cases of each card, two processes at a time; the most cases are begun first."""
+    name, version = given.engine, given.version
+    by_card: dict[str, list[FollowCase]] = {}
+    for case in cases:
+        by_card.setdefault(str(case.scenario.get("gpu", CARD)), []).append(case)
+    scripted = FollowCase("scripts", {"model": "llama-3-8b"})
+    batches = [[], *sorted(by_card.values(), key=len, reverse=True)]
+
+    def ask(batch: list[FollowCase]) -> Answers:
+        first = question(batch[0] if batch else scripted, name, version)
+        limits = ProcessLimits(answer_s=ANSWER_S)
+        with installed(python, first, limits) as process:
+            if not batch:
+                if process.version.partition("+")[0] != version:
+                    print(f"the environment has {process.version}, which is what answers")
+                return Answers(played=played(process, given.cases, version))
+            return Answers(*asked(process, batch, version))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(ask, batches))
+
+
 def follow(given: argparse.Namespace, cases: list[FollowCase]) -> int:
     """Have the release, ask it, write what it said; the exit status."""
     engine, package = engine_of(given.engine), PACKAGES[given.engine]
-    base = ROOT / "build" / "follow"
-    python = given.python or install(given.engine, given.version, package, base)
+    python = given.python or install(given.engine, given.version, package, BASE)
     came = new_flags(given.engine, package, python)
     if engine.asked is None:
         print(f"its capacity cannot be asked: {package.why_not}; its flags were compared")
         return 1 if came else 0
-    limits = ProcessLimits(answer_s=ANSWER_S)
-    by_card: dict[str, list[FollowCase]] = {CARD: []}
-    for case in cases:
-        by_card.setdefault(str(case.scenario.get("gpu", CARD)), []).append(case)
-    rows: list[dict[str, Any]] = []
-    moved: list[Moved] = []
-    count, other = 0, []
-    for card, its in by_card.items():
-        if not its:
-            continue
-        first = question(its[0], engine.name, given.version)
-        with installed(python, first, limits) as process:
-            if process.version.partition("+")[0] != given.version and not rows:
-                print(f"the environment has {process.version}, which is what answers")
-            made = asked(process, its, given.version)
-            rows += made[0]
-            moved += made[1]
-            if card == CARD:
-                count, other = played(process, given.cases, given.version)
-    out = given.out or base / f"{engine.name}-{given.version}.report"
+    answers = by_processes(python, cases, given)
+    rows = [row for each in answers for row in each.rows]
+    moved = [case for each in answers for case in each.moved]
+    count, other = answers[0].played
+    explain(moved, engine.name, given.version)
+    out = given.out or BASE / f"{engine.name}-{given.version}.report"
     out.mkdir(parents=True, exist_ok=True)
     row = stub(given.version, moved, came)
     (out / "rows.json").write_text(json.dumps(rows, indent=1) + "\n")
@@ -494,6 +555,26 @@ def follow(given: argparse.Namespace, cases: list[FollowCase]) -> int:
 def main(arguments: list[str]) -> int:
     """The command."""
     given = options(arguments)
+    newest = engine_of(given.engine).newest
+    versions = [newest if each == "newest" else each for each in given.version.split(",")]
+    if given.install:
+        try:
+            for version in versions:
+                print(install(given.engine, version, PACKAGES[given.engine], BASE))
+        except (KvroomError, subprocess.CalledProcessError) as error:
+            print(f"could not be installed: {error}", file=sys.stderr)
+            return 2
+        return 0
+    statuses = []
+    for version in versions:
+        begun = time.monotonic()
+        statuses.append(one(argparse.Namespace(**{**vars(given), "version": version})))
+        print(f"{given.engine} {version}: {time.monotonic() - begun:,.0f} s", flush=True)
+    return max(statuses)
+
+
+def one(given: argparse.Namespace) -> int:
+    """One release of those given; its exit status."""
     engine, package = engine_of(given.engine), PACKAGES[given.engine]
     print(f"{engine.label} {given.version}; the newest release with rules here is {engine.newest}")
     found = of_folder(engine.name, given.cases) if given.cases else of_tests(engine.name)

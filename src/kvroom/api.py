@@ -17,11 +17,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
-from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import HubReader, asking
-from kvroom.planner.plan import Workings
-from kvroom.planner.plan import work as plan_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import check_int, parse_bytes, parse_tokens
 
@@ -31,6 +28,7 @@ MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
     from kvroom.answer.figures import Explanation
+    from kvroom.answer.plan import Plan
     from kvroom.distributed.processes import MakePool
     from kvroom.distributed.workers import Progress
     from kvroom.hardware.device import Device
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
     from kvroom.optimize.split import Splits
     from kvroom.optimize.sweep import Curve
     from kvroom.planner.comparison import Comparison
+    from kvroom.planner.plan import Workings
     from kvroom.planner.reuse import TraceReuse
     from kvroom.planner.sessions import Sessions
     from kvroom.planner.simulate import Objective, OtherScheduler
@@ -118,6 +117,13 @@ def scenario(model: ModelInput, gpu: GpuInput = None, **keys: Unpack[ScenarioKey
     return Scenario.from_dict({key: _text_of_path(value) for key, value in given.items()})
 
 
+def _planned(question: Scenario, *, paths: bool = True) -> Workings:
+    """The planner's answer; it is loaded when the first question comes, so that completion does without."""
+    from kvroom.planner.plan import work
+
+    return work(question, paths=paths)
+
+
 def workings(
     model: ModelInput,
     gpu: GpuInput = None,
@@ -129,7 +135,7 @@ def workings(
 ) -> Workings:
     """The Plan with what it was made of: the deployment, the engine's answer, the times."""
     with _asking(hub):
-        made = plan_of(scenario(model, gpu, **keys), paths=paths)
+        made = _planned(scenario(model, gpu, **keys), paths=paths)
         if engine_python is None:
             return made
         from kvroom.observe.installed.engine import installed
@@ -220,7 +226,7 @@ def compare(*questions: Scenario | Mapping[str, Any], hub: HubReader | bool = Tr
         fix = "Give two or more questions."
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
     with _asking(hub):
-        return Comparison(plans=tuple(plan_of(_one_of(question)).plan for question in questions))
+        return Comparison(plans=tuple(_planned(_one_of(question)).plan for question in questions))
 
 
 def levers(
@@ -412,6 +418,7 @@ def simulate(
     warmup: int | None = None,
     sessions: int | None = None,
     recorded_times: bool = False,
+    pauses: float = 1.0,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
     columns: str | Mapping[str, str] | None = None,
@@ -434,7 +441,8 @@ def simulate(
     Requests come from ``trace`` (a file, or ``Request`` objects in order of arrival), else from the
     ``workload`` of the question, drawn with ``seed``; over several ``seeds`` the figures have ``bands``.
     A request of a trace's session waits for the answers before it, unless its ``recorded_times`` are to be
-    kept; ``sessions`` of a trace are there at a time, in place of as they came.
+    kept; ``sessions`` of a trace are there at a time, in place of as they came, and pause ``pauses`` times as
+    long as recorded (0: each turn follows on the answer before it).
     ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. ``hash_tokens`` says for how many tokens an id of the
     trace stands. ``keep_requests=False`` keeps no row a request: for runs of millions. ``on_end`` is told of
     each request that is done (and when, in ps) or dropped (None), ``watch`` of how things stand (and may end
@@ -464,6 +472,8 @@ def simulate(
     _check_played(trace is not None, None, recorded_times=recorded_times)
     if sessions is not None and trace is not None:
         _check_played(True, sessions, recorded_times=recorded_times)
+    if pauses != 1 and sessions is None:
+        raise KvroomError("--pauses", pauses, "is of sessions at a time", "Give --sessions COUNT.")
     warmup = None if warmup is None else check_int("warmup", warmup, low=0, high=10**9)
     with _asking(hub):
         question = scenario(model, gpu, **keys)
@@ -472,7 +482,7 @@ def simulate(
             opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
             return simulation(
                 workings,
-                _pooled(_requests(question, trace, seed, opener), sessions, seed),
+                _pooled(_requests(question, trace, seed, opener), sessions, seed, pauses),
                 linked=not recorded_times,
                 slo=_objectives(slo),
                 seeds=seeds,
@@ -484,7 +494,7 @@ def simulate(
                 scheduler=scheduler,
             )
 
-        made = plan_of(question, paths=paths)
+        made = _planned(question, paths=paths)
         if cluster is not None or journal is not None:
             _check_spread(on_end=on_end, on_frame=on_frame, scheduler=scheduler)
             from kvroom.clusters import Workers, workers_of
@@ -494,7 +504,7 @@ def simulate(
             opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
             return spread_simulation(
                 made,
-                _pooled(_requests(question, trace, seed, opener), sessions, seed),
+                _pooled(_requests(question, trace, seed, opener), sessions, seed, pauses),
                 pool=workers.pool,
                 workers=workers.at_once,
                 slo=_objectives(slo),
@@ -542,7 +552,7 @@ def day(
 
     with _asking(hub):
         question = scenario(model, gpu, **keys)
-        plan_of(question, paths=paths)
+        _planned(question, paths=paths)
         workers = Workers(None, 1) if cluster is None else workers_of(cluster)
         return answered(
             question,
@@ -577,6 +587,7 @@ def agents(
     seed: int | None = None,
     only: Sequence[str] | None = None,
     most: int | None = None,
+    pauses: float = 1.0,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
     columns: str | Mapping[str, str] | None = None,
@@ -592,7 +603,8 @@ def agents(
     """How many sessions of agents hold within ``slo``, where it breaks and why, and what changes are worth.
 
     ``sessions_of`` is a trace (a path, or ``Request`` objects) or a workload as a SPEC line
-    (``"agents=40"``); ``sessions`` are those that are to be held (of a SPEC its ``agents``). Each number is
+    (``"agents=40"``); ``sessions`` are those that are to be held (of a SPEC its ``agents``). A trace's pauses
+    are ``pauses`` times as long as recorded. Each number is
     simulated, found anew for each of ``seeds`` draws; ``only`` names the changes that are tried (none:
     ``()``), ``most`` the most sessions. ``jobs`` processes, or the workers of a ``cluster``, share the draws,
     with the same answer; ``progress`` is told (what is done, how many, of how many), ``watch`` of how things
@@ -609,7 +621,7 @@ def agents(
     from kvroom.optimize.agents.hold import MOST_USERS
 
     opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
-    name, source, users = _sessions_of(_text_of_path(sessions_of), sessions, seed, opener)
+    name, source, users = _sessions_of(_text_of_path(sessions_of), sessions, seed, opener, pauses)
     with _asking(hub):
         question = AgentsQuestion(
             scenario=scenario(model, gpu, **keys),
@@ -635,6 +647,7 @@ def _sessions_of(
     users: int | None,
     seed: int | None,
     opener: Callable[[str | Held], Trace | Iterable[Request]],
+    pauses: float,
 ) -> tuple[str, Sessions, int | None]:
     """What the sessions are called, where they come from, and how many are to be held."""
     from kvroom.workloads.synthetic import Synthetic, parse
@@ -652,7 +665,7 @@ def _sessions_of(
     if not isinstance(source, Iterable):
         raise KvroomError("TRACE|SPEC", given, "is no trace", "Give a file's path, or agents=40.")
     name = Path(given).name if isinstance(given, str) else ""
-    return name, pool_of(source, users or 1, seed=seed), users
+    return name, pool_of(source, users or 1, seed=seed, pauses=pauses), users
 
 
 def cliff(
@@ -846,7 +859,7 @@ def play(
     from kvroom.observe.installed.engine import installed
     from kvroom.observe.installed.serving import play_script
 
-    made = plan_of(Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM"}))
+    made = _planned(Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM"}))
     with installed(os.fspath(engine_python or "auto"), made) as engine:
         return play_script(engine, script)
 
@@ -990,7 +1003,7 @@ def launch(
     from kvroom.launchers.engine_command import engine_command
 
     with _asking(hub):
-        return engine_command(plan_of(scenario(model, gpu, **keys)))
+        return engine_command(_planned(scenario(model, gpu, **keys)))
 
 
 def check(
@@ -1373,7 +1386,7 @@ def _opener(
 
 
 def _pooled(
-    requests: Iterable[Request], sessions: int | None, seed: int | None
+    requests: Iterable[Request], sessions: int | None, seed: int | None, pauses: float = 1.0
 ) -> Iterable[Request]:
     """The requests, those of so many sessions at a time where that is asked."""
     from kvroom.workloads.synthetic import Synthetic
@@ -1384,7 +1397,7 @@ def _pooled(
     if isinstance(requests, Synthetic):
         fix = "Write agents=40 or arrivals=closed:40 in the workload."
         raise KvroomError("--sessions", sessions, "is of traces only", fix)
-    return pool_of(requests, sessions, seed=seed)
+    return pool_of(requests, sessions, seed=seed, pauses=pauses)
 
 
 def _requests(

@@ -1,4 +1,5 @@
-"""Where units of work run, as people write it: ``processes:8``, ``ray``, ``ray:10.0.0.5:6379``, ``auto``."""
+"""Where units of work run, as people write it: ``processes:8``, ``ray``, ``ray:10.0.0.5:6379``,
+``ray://10.0.0.5:10001``, ``auto``."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from kvroom.ray_workers import ray_cpus, ray_pool
 from kvroom.units import parse_count
 
 KINDS = ("processes", "ray", "auto")
-FIX = "Write processes, processes:8, ray, ray:HOST:6379 or auto."
+FIX = "Write processes, processes:8, ray, ray:HOST:6379, ray://HOST:10001 or auto."
 MOST_PROCESSES = 4096
 
 
@@ -36,6 +37,8 @@ def workers_of(
     if kind == "processes":
         return _processes(field, rest, hub, value)
     if kind == "ray":
+        if rest.startswith("//"):
+            rest = text.strip()  # a cluster's client port, as Ray itself writes it
         address = rest or os.environ.get("RAY_ADDRESS") or "auto"
         pool = carrying(ray_pool(address, field), value)
         return Workers(pool, ray_cpus(address, field))

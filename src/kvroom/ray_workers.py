@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from importlib import import_module
@@ -9,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError
+from kvroom.units import parse_count
 
+CLIENT = "ray://"
+"""How the address of a cluster's client port begins."""
+ANSWER_S = 5.0
+"""Within so many seconds a cluster's port is reached; Ray itself waits for minutes, and says little."""
+START = "Start one with `ray start --head`, or give its address: ray:HOST:6379."
 RETRIES = 3
 """Times that Ray itself gives a unit to another worker after its own died."""
 
@@ -74,6 +81,21 @@ def ray_cpus(address: str, field: str = "--cluster") -> int:
     return max(1, int(_connected(address, field).cluster_resources().get("CPU", 1)))
 
 
+def _check_reached(address: str, field: str) -> None:
+    """KvroomError where nothing listens at an address that has a port."""
+    host, colon, port = address.removeprefix(CLIENT).rpartition(":")
+    if not colon:
+        return  # auto, or a name of Ray's own
+    try:
+        with socket.create_connection(
+            (host.strip("[]"), parse_count(field, port, low=1, high=65535)), ANSWER_S
+        ):
+            pass
+    except OSError as error:
+        said = error.strerror or str(error)
+        raise KvroomError(field, address, f"is no cluster that answers ({said})", START) from None
+
+
 def _connected(address: str, field: str) -> Any:
     try:
         ray = import_module("ray")
@@ -83,12 +105,15 @@ def _connected(address: str, field: str) -> Any:
         fix = "pip install 'kvroom[cluster]', or write --cluster processes."
         raise KvroomError(field, address, "needs Ray", fix) from None
     if not ray.is_initialized():
+        _check_reached(address, field)
         # The same code everywhere: figures are the same to the last digit only then.
         own = {"py_modules": [str(Path(__file__).parent)], "excludes": ["**/__pycache__"]}
         try:
             ray.init(address=address, log_to_driver=False, logging_level="error", runtime_env=own)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            fix = "Start one with `ray start --head`, or give its address: ray:HOST:6379."
-            said = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        except (ConnectionError, ImportError, ValueError, RuntimeError) as error:
+            fix = START
+            if isinstance(error, ImportError):
+                fix = "pip install 'ray[client]', or give the address of its head: ray:HOST:6379."
+            said = " ".join(str(error).split())[:120] or type(error).__name__
             raise KvroomError(field, address, f"is no cluster that answers ({said})", fix) from None
     return ray

@@ -382,7 +382,7 @@ def test_help_fits_80_columns_and_gives_an_example(command):
 def test_version():
     from kvroom import __version__
 
-    assert run("--version").stdout == f"kvroom, version {__version__}\n"
+    assert run("--version").stdout == f"kvroom, version {__version__} (pure Python)\n"
 
 
 @pytest.mark.slow

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from kvroom import ray_workers as cluster
+from kvroom.clusters import workers_of
 from kvroom.errors import KvroomError
 from kvroom.optimize.search.closed_form import Question
 from kvroom.ui.cli.main import main
@@ -92,9 +94,30 @@ def test_an_address_where_no_cluster_answers_is_refused(monkeypatch):
 
     ray = SimpleNamespace(is_initialized=lambda: False, init=refuse)
     monkeypatch.setattr(cluster, "import_module", lambda name: ray)
-    with pytest.raises(KvroomError) as told:
-        cluster.ray_pool("10.0.0.1:6379")
-    assert "no cluster that answers (nobody there)" in str(told.value)
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        port = listens.getsockname()[1]
+        with pytest.raises(KvroomError, match=r"no cluster that answers \(nobody there\)"):
+            cluster.ray_pool(f"127.0.0.1:{port}")
+    # Where nothing listens Ray is not asked: it would wait for minutes.
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+        with pytest.raises(KvroomError, match=r"no cluster that answers \(Connection refused\)"):
+            cluster.ray_pool(address)
+    with pytest.raises(KvroomError, match="no whole number"):
+        cluster.ray_pool("127.0.0.1:head")
+
+
+def test_the_client_port_without_rays_client_names_what_is_missing(monkeypatch):
+    def refuse(**keys):
+        raise ImportError("Ray Client requires pip package `ray[client]`.")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=refuse)
+    monkeypatch.setattr(cluster, "import_module", lambda name: ray)
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        address = f"ray://127.0.0.1:{listens.getsockname()[1]}"
+        with pytest.raises(KvroomError) as told:
+            workers_of(address)
+    assert told.value.value == address
+    assert "pip install 'ray[client]'" in told.value.fix
 
 
 def test_questions_travel_as_plain_values():

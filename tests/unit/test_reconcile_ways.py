@@ -86,7 +86,7 @@ def test_blocks_of_state_ask_for_fewer_sequences() -> None:
         (
             "ValueError: Free memory on device (5.0/23.64 GiB) on startup is less than desired GPU memory "
             "utilization (0.9, 21.27 GiB). Decrease GPU memory utilization.\n",
-            {"gpu_memory_utilization": 0.21},
+            {},  # 15 GiB of weights: that share would be refused in turn
         ),
         ("ValueError: No available memory for the cache blocks. Try increasing it.\n", {}),
     ],
@@ -95,6 +95,18 @@ def test_a_refusal_names_the_flag(refusal: str, args: dict[str, Any]) -> None:
     text = CONFIG.format(release="0.19.0", model="meta-llama/Llama-3.1-8B", context=131072)
     told = of(text + refusal, gpu="RTX-4090")
     assert [dict(r.args) for r in told.remedies] == [args]
+
+
+@pytest.mark.parametrize(("free", "args"), [(20.0, {"gpu_memory_utilization": 0.84}), (5.0, {})])
+def test_a_lower_share_is_planned_before_it_is_told(free: float, args: dict[str, Any]) -> None:
+    text = CONFIG.format(release="0.19.0", model="meta-llama/Llama-3.1-8B", context=8192)
+    refusal = (
+        f"ValueError: Free memory on device ({free}/23.64 GiB) on startup is less than desired GPU "
+        "memory utilization (0.9, 21.27 GiB). Decrease GPU memory utilization.\n"
+    )
+    (told,) = of(text + refusal, gpu="RTX-4090").remedies
+    assert dict(told.args) == args
+    assert ("by the plan it would not start so" in told.text) is not bool(args)
 
 
 def test_a_tpus_chips_are_read() -> None:

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from kvroom import api
 from kvroom.errors import KvroomError
 from kvroom.workloads.requests import HashIds, Request, TokenIds
 from kvroom.workloads.sessions import SessionOrder, grouped
@@ -345,3 +346,27 @@ def test_without_durations_a_row_keeps_its_distance():
     assert order.add(0, Request(5 * S, 1, 1)) == ([], 0, 0)
     assert order.add(1, Request(9 * S, 1, 1)) == ([0], 0, 4 * S)
     assert order.add(2, Request(9 * S, 1, 1)) == ([1], 0, 0)
+
+
+def test_pauses_are_as_long_as_said(tmp_path):
+    rows = [
+        {"t": 100.0 * i, "in": 2000 + 192 * i, "out": 50, "hash_ids": list(range(31 + 3 * i)), "api_time": 2}
+        for i in range(20)
+    ]  # fmt: skip
+    file = tmp_path / "agents.jsonl"
+    file.write_text(json.dumps({"id": "a", "block_size": 64, "requests": rows}) + "\n")
+    keys = {"context_tokens": "16K", "trace": str(file), "sessions": 1, "warmup": 0}
+    found = {
+        times: api.simulate("llama-3.1-8b", "H100-SXM", pauses=times, **keys).figures
+        for times in (0, 0.5, 1)
+    }
+    spent = [each["duration_s"] for each in found.values()]
+    busy = spent[0]
+    assert busy < 0.1 * spent[1]
+    # What is more is pauses, in proportion.
+    assert spent[1] - busy == pytest.approx((spent[2] - busy) / 2, rel=0.01)
+    assert found[0]["prefix_hit_ratio"] == pytest.approx(found[1]["prefix_hit_ratio"], abs=0.02)
+    with pytest.raises(KvroomError, match="sessions at a time"):
+        api.simulate("llama-3.1-8b", "H100-SXM", trace=str(file), pauses=0, context_tokens="16K")
+    with pytest.raises(KvroomError, match="outside"):
+        api.simulate("llama-3.1-8b", "H100-SXM", pauses=-1, **keys)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from kvroom.answer.plan import Plan
-from kvroom.planner.plan import plan
+from kvroom.engines import served_by
+from kvroom.planner.plan import plan, work
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB
 
@@ -43,6 +44,24 @@ MAMBA = {  # state-spaces/mamba-2.8b-hf
     "num_hidden_layers": 64, "vocab_size": 50280, "state_size": 16, "intermediate_size": 5120,
 }  # fmt: skip
 SKIP = "kv_cache_dtype_skip_layers"
+
+
+def test_a_long_prompt_that_is_alone_is_held_to_the_threshold_before_0_31() -> None:
+    """By the source of both; a script with a threshold of 5 and 16 tokens a step differs between them so."""
+
+    def limit(version: str) -> int:
+        made = work(
+            Scenario.from_dict(
+                {
+                    "model": {"config": LLAMA}, "gpu": "H100-SXM", "engine_version": version,
+                    "engine_args": {"long_prefill_token_threshold": 100},
+                }
+            )
+        )  # fmt: skip
+        return served_by(made.deployment, made.answer).setup.config.prefill_limit(1)
+
+    assert limit("0.30.0") == 100
+    assert limit("0.31.0") == 0
 
 
 def planned(

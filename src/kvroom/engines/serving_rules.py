@@ -64,6 +64,8 @@ class ServingRules:
     """How ``own`` rules fetch what lies below host memory (None: they do not)."""
     tier_write: str = "through"
     """How tiers are written where nothing else is said."""
+    block_bytes: tuple[int, ...] = ()
+    """By stage, what a block of the pool takes on one rank, where a connector serves layers in groups."""
     in_slots: bool = False
     """Whether what a request leaves stays in its slot until the next takes that."""
 

@@ -29,6 +29,7 @@ class BlockPool:
         "_previous",
         "key_tokens",
         "keys",
+        "on_cached",
         "on_evicted",
         "references",
         "total",
@@ -50,6 +51,8 @@ class BlockPool:
         self._extra_keys: dict[int, list[int]] = {}
         self.on_evicted: Callable[[int], None] | None = None
         """Told of each key that no block carries any more because its last one was handed out."""
+        self.on_cached: Callable[[int, int], None] | None = None
+        """Told of each key that a block is found by from now on, and of how many tokens it stands for."""
 
     @property
     def free(self) -> int:
@@ -163,6 +166,8 @@ class BlockPool:
             self._extra_keys.setdefault(block, []).append(key)
         if self._first.setdefault(key, block) != block:
             self._others.setdefault(key, []).append(block)
+        if self.on_cached is not None:
+            self.on_cached(key, tokens)
 
     def cache_blocks(self, new: Iterable[tuple[int, int, int]]) -> None:
         """``cache_block`` of each (block, key, tokens), of blocks without a key."""
@@ -172,6 +177,8 @@ class BlockPool:
             key_tokens[block] = tokens
             if first.setdefault(key, block) != block:
                 self._others.setdefault(key, []).append(block)
+            if self.on_cached is not None:
+                self.on_cached(key, tokens)
 
     def uncache(self, block: int) -> list[int]:
         """Take all its keys from ``block``; gives them, the main one first."""

@@ -7,11 +7,13 @@ vLLM 0.33 (blocks of each type, hits, sparse retention).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kvroom.kvcache.block_pool import BlockPool
 from kvroom.kvcache.request import ServedRequest
 
+ELSEWHERE = -1
+"""A block that lies below the GPU."""
 FAR = 1 << 60
 
 
@@ -29,6 +31,8 @@ class KVCacheGroup:
         self.index = index
         self.block_tokens = block_tokens
         self.most_blocks: int | None = None
+        self.held: Callable[[int], bool] | None = None
+        """Whether a block of that key, which the pool has not, lies elsewhere (None: nothing does)."""
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -191,6 +195,10 @@ class KVCacheGroup:
         cached_blocks = [
             self.pool.get_cached_block(hash_ * self.groups + member) for member in members
         ]
+        if self.held is not None:
+            for place, member in enumerate(members):
+                if not cached_blocks[place] and self.held(hash_ * self.groups + member):
+                    cached_blocks[place] = ELSEWHERE
         return cached_blocks if all(cached_blocks) else None
 
     def longest_hit(

@@ -115,6 +115,17 @@ class PrefixCache:
         hit = self._lookup(request, request.num_tokens - 1)
         return self._lookup(request, hit.tokens - 1) if self.rereads and hit.tokens else hit
 
+    def lookup_beside(self, request: ServedRequest, held: Callable[[int], bool]) -> CacheHit:
+        """The longest prefix of a request whose blocks are cached or ``held`` elsewhere, by their keys
+        (``groups.ELSEWHERE`` in place of a block)."""
+        for group in self.groups:
+            group.held = held
+        try:
+            return self.lookup(request)
+        finally:
+            for group in self.groups:
+                group.held = None
+
     def _lookup(self, request: ServedRequest, limit: int) -> CacheHit:
         hashes = request.hashes.first(limit // self.hash_tokens)
         if len(self.groups) == 1:
@@ -156,6 +167,7 @@ class PrefixCache:
         new_tokens: int,
         hit: CacheHit | None = None,
         *,
+        brought: int = 0,
         ahead: int = 0,
         whole: bool = False,
         headroom: int = 0,
@@ -164,7 +176,8 @@ class PrefixCache:
     ) -> bool:
         """Give a request the blocks for ``new_tokens`` more, a ``hit`` shared first; False: no room.
 
-        ``ahead`` is how many tokens beyond them it gets room for. ``whole`` asks that all its known tokens
+        Behind the hit so many tokens are ``brought`` from elsewhere. ``ahead`` is how many tokens beyond all
+        of them it gets room for. ``whole`` asks that all its known tokens
         fit, ``headroom`` that so many blocks stay free.
         What is not ``stored`` by the end of the step is on its way from elsewhere: nobody finds it yet.
         ``fits`` is called when there is room, before any block is taken.
@@ -172,7 +185,7 @@ class PrefixCache:
         if hit is None and request.num_computed_tokens + new_tokens + ahead <= request.quiet_tokens:
             return True
         blocks = self._none.blocks if hit is None else hit.blocks
-        computed = request.num_computed_tokens + (0 if hit is None else hit.tokens)
+        computed = request.num_computed_tokens + (0 if hit is None else hit.tokens) + brought
         free = self.pool.free - headroom
         if whole:
             known = min(request.num_tokens, self.context_tokens)
@@ -186,7 +199,7 @@ class PrefixCache:
             return False
         if fits is not None:
             fits()
-        if any(blocks):
+        if any(blocks) or brought:
             for group, shared in zip(self.groups, blocks, strict=True):
                 group.adopt(request, shared, computed)
         for group in self.groups:

@@ -7,8 +7,9 @@ and its cached blocks as ``extents``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.holding import Holding
@@ -180,6 +181,9 @@ class ServedRequest:
         self.keeps_blocks = False
         """Whether its blocks stay when it is done, for another engine to fetch."""
         self.prefill_start_ps = 0
+
+    # Each is itself: told, since a compiled class that compares has no hash unless it says so.
+    __hash__: ClassVar[Callable[[object], int]] = object.__hash__
 
     def __lt__(self, other: ServedRequest) -> bool:
         return self.rank < other.rank

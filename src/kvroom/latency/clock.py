@@ -243,8 +243,8 @@ def step_clock(clock: Clock) -> StepClock:
             reach = kind.reach_tokens
             rate = rates.setdefault(reach, _Rate())
             length = reach or FAR
-            read = kind.read_bytes(rank.held(kind, length), work.kv, work.encoder_tokens)
-            rate.read_bytes += reads * count * read / length
+            far = kind.read_bytes(rank.held(kind, length), work.kv, work.encoder_tokens)
+            rate.read_bytes += reads * count * far / length
             rate.decode_flops += looks * count * kind.decode_flops(length) / length
             rate.pair_flops += count * kind.prefill_flops(length) / (length * (length + 1) / 2)
             token_s += float(kind.growth(work.kv)) * count * byte_s  # written once

@@ -207,6 +207,8 @@ def _remedies(log: StartupLog, workings: Workings | None) -> tuple[Remedy, ...]:
     for index, cure in enumerate(made):
         if cure is not None and not cure.args:
             made[index] = way_out.more_cache(cure.refusal, log.printed, workings) or cure
+        elif cure is not None and workings is not None:
+            made[index] = way_out.tried(cure, workings)
     if log.shortage is not None:
         made.insert(0, way_out.way_out(log.shortage, log.engine, workings))
     return tuple(remedy for remedy in made if remedy is not None)

@@ -7,6 +7,7 @@ by at least what was short, and the engine starts with it by its own rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil, floor
 from typing import Any
 
@@ -151,6 +152,21 @@ def _planned(scenario: Scenario, trial: Trial) -> Workings | None:
         return work(Scenario.from_dict(asked_with(scenario, trial.args, trial.keys)))
     except KvroomError:
         return None
+
+
+def tried(cure: Remedy, workings: Workings) -> Remedy:
+    """A remedy that sets the share of memory as it is, or without it where the plan of that share would not
+    start either: and why. Other figures are the engine's own."""
+    scenario = workings.plan.scenario
+    share = engine_of(scenario.engine).memory_share(workings.deployment)
+    if share is None or share[0] not in cure.args:
+        return cure
+    planned = _planned(scenario, Trial(words="", args=cure.args, keys=cure.keys))
+    if planned is None or planned.plan.verdict.status in RUNS:
+        return cure
+    why = planned.answer.reason or planned.plan.verdict.sentence
+    text = f"{cure.text}; by the plan it would not start so: {why}"
+    return replace(cure, text=text, args={}, keys={})
 
 
 def asked_with(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from kvroom.engines.serving_rules import FetchRules, ServingRules
@@ -48,10 +49,14 @@ def plant_of(
     tiers = tiers_of(scenario, deployment)
     if not tiers or not rules.setup.enable_prefix_caching:
         return None
-    if not rules.jumps and rules.loads_tokens is None:
+    grouped = not rules.jumps and bool(rules.block_bytes)
+    if not rules.jumps and not grouped and rules.loads_tokens is None:
         what = deployment.model.name if rules.own is None else deployment.engine
         why = "is not simulated with tiers: they take vLLM's rules and one full-attention cache"
         raise KvroomError("tiers", what, why, "Leave the tiers out, or take another.")
+    if grouped:
+        _check_grouped(tiers)
+        unit = 1  # its blocks are told apart one by one
     fetch = _fetch(tiers, rules)
     plant = Plant(
         tiers=tiers,
@@ -63,6 +68,8 @@ def plant_of(
         batch_tokens=rules.setup.config.max_num_batched_tokens,
         engines=engines,
         gpu_blocks=rules.setup.num_gpu_blocks - 1,
+        groups=len(rules.setup.groups),
+        pool_block=_pool_block(rules, deployment) if grouped else None,
         least_tokens=rules.loads_tokens,
         fetch=fetch,
         write=rules.tier_write,
@@ -72,6 +79,25 @@ def plant_of(
         why = "keeps nothing that grows with every token: there is no prefix to keep below it"
         raise KvroomError("tiers", deployment.model.name, why, "Leave the tiers out.")
     return plant
+
+
+def _check_grouped(tiers: Sequence[SizedTier]) -> None:
+    """vLLM's own offloading serves layers in groups: host memory, its blocks, written when computed."""
+    others = [tier.asked for tier in tiers if tier.asked.kind != "host"]
+    (host,) = [tier.asked for tier in tiers if tier.asked.kind == "host"] or (None,)
+    fix = "Leave host memory alone, with write=through and no chunks or width of its own."
+    if others or host is None:
+        why = "does not serve layers in groups (windows, recurrent state) in this simulation"
+        raise KvroomError("tiers", ", ".join(tier.kind for tier in others), why, fix)
+    if host.write not in (None, "through") or not host.inclusive or host.kv_dtype is not None:
+        why = "is not how blocks of several layer groups are kept"
+        raise KvroomError("tiers.write", host.write or host.kv_dtype, why, fix)
+
+
+def _pool_block(rules: ServingRules, deployment: Deployment) -> BlockBytes:
+    """A block of the pool: every rank keeps its own part below it."""
+    everywhere = sum(rules.block_bytes) * deployment.layout.tp
+    return BlockBytes(once=everywhere, gpu=max(rules.block_bytes), all=everywhere)
 
 
 def _fetch(tiers: Sequence[SizedTier], rules: ServingRules) -> FetchRules | None:
@@ -130,7 +156,7 @@ def told(plants: Sequence[Plant], seconds: float) -> list[dict[str, Any]]:
         stores = {id(level.store): (plant, level.store) for plant, level in levels}
         page_bytes = plants[0].bytes_of(tier).once * plants[0].unit
         chunk = plants[0].chunk_of(tier)
-        page_tokens = plants[0].unit * plants[0].block_tokens * chunk
+        page_tokens = Fraction(plants[0].unit * plants[0].block_tokens * chunk, plants[0].groups)
         waits = sorted(wait for _, level in levels for wait in level.waits_ps)
         busy = max(link.busy_ps for _, level in levels for link in level.links)
         rooms = [store.room for _, store in stores.values()]
@@ -141,8 +167,8 @@ def told(plants: Sequence[Plant], seconds: float) -> list[dict[str, Any]]:
                 "bytes": tier.bytes,
                 "room_tokens": None
                 if None in rooms
-                else sum(room for room in rooms if room) * page_tokens,
-                "held_tokens": sum(len(store) for _, store in stores.values()) * page_tokens,
+                else int(sum(room for room in rooms if room) * page_tokens),
+                "held_tokens": int(sum(len(store) for _, store in stores.values()) * page_tokens),
                 "read_bytes": sum(level.read_blocks * level.block_bytes for _, level in levels),
                 "written_bytes": sum(level.written_pages for _, level in levels) * page_bytes,
                 "evicted_bytes": sum(kind.evicted for _, kind in stores.values())

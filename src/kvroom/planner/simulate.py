@@ -326,7 +326,13 @@ def stage(
     hashed: int | None = getattr(source, "hash_tokens", None)
     naming = None
     if rules.setup.enable_prefix_caching:
-        naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
+        all_named = tell is not None or scheduler is not None
+        naming = Naming(
+            rules.name_tokens,
+            hashed,
+            numbered=isinstance(source, Synthetic),
+            shared_tokens=None if all_named else shared_tokens_of(scenario, groups, source),
+        )
     feed = Feed(source, naming, linked=linked, part=part)
     seed = getattr(source, "seed", 0)
     groups = [
@@ -379,6 +385,30 @@ def stage(
         start_s=start_s,
         notes=notes,
     )
+
+
+LOOKS_ELSEWHERE = ("round-robin", "random", "least-loaded", "power-of-two", "session")
+"""Rules of routers that do not go by what prompts hold."""
+LOOKS_AT_CACHES = ("prefix", "kv-cost", "longest-cached")
+"""Those that go by what replicas have cached, where these tell it."""
+
+
+def shared_tokens_of(
+    scenario: Scenario, groups: Sequence[ReplicaGroup], source: Iterable[Request]
+) -> int | None:
+    """How much of a prompt's beginning others may hold too, where nobody counts the blocks behind it by their
+    names: not a tier below the cache, nor a router that remembers what it sent. None: any part of it."""
+    if not isinstance(source, Synthetic) or source.chains or not source.prefix.tokens:
+        return None
+    if scenario.tiers or scenario.disaggregation:
+        return None
+    rule = scenario.routing.rule if scenario.routing else LOOKS_ELSEWHERE[0]
+    tells = all(
+        g.rules.jumps and g.rules.setup.drafts is None and g.workings.deployment.layout.dp == 1
+        for g in groups
+    )
+    known = rule in LOOKS_ELSEWHERE or (rule in LOOKS_AT_CACHES and tells)
+    return source.prefix.tokens if known else None
 
 
 def served_by(staged: StagedFleet) -> Simulated:

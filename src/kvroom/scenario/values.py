@@ -24,7 +24,8 @@ def parse_object(name: str, value: object) -> Mapping[str, object]:
 def parse_list(name: str, value: object) -> Sequence[object]:
     """``value``, which is to be a list of one or more."""
     if not isinstance(value, list | tuple) or not value:
-        raise KvroomError(name, value, "is not a list", "Write it in brackets, one or more.")
+        why = "has nothing in it" if value == [] else "is not a list"
+        raise KvroomError(name, value, why, "Write it in brackets, one or more.")
     return value
 
 

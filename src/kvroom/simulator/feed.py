@@ -41,14 +41,21 @@ class Naming:
     """How the blocks of prompts are named: one name for ``unit`` blocks of ``block_tokens``.
 
     ``numbered``: a token id is never shared without all before it, as in made-up workloads; then a block's
-    last id names it.
+    last id names it. ``shared_tokens``: others hold no more of a prompt than so many at its beginning, which
+    are one run (None: any of it); blocks behind them have no names.
     """
 
     def __init__(
-        self, block_tokens: int, hash_tokens: int | None = None, *, numbered: bool = False
+        self,
+        block_tokens: int,
+        hash_tokens: int | None = None,
+        *,
+        numbered: bool = False,
+        shared_tokens: int | None = None,
     ) -> None:
         self.block_tokens = block_tokens
         self.numbered = numbered
+        self.shared_tokens = shared_tokens
         whole = hash_tokens is not None and hash_tokens % block_tokens == 0
         self.unit = hash_tokens // block_tokens if hash_tokens and whole else 1
 
@@ -71,6 +78,9 @@ class Naming:
             case TokenIds():
                 tokens += len(prefix.answer or ())
                 names = prefix.block_keys(size, tokens)
+            case TokenRuns() if self.shared_tokens is not None:
+                first = prefix.prompt[0][0]
+                names = range(first + size - 1, first + self.shared_tokens, size)
             case TokenRuns():
                 tokens += request.output_tokens
                 names = last_ids(prefix, size) if self.numbered else prefix.block_keys(size, tokens)

@@ -22,6 +22,7 @@ from kvroom.records import dataclass
 from kvroom.scenario.offload import OffloadTier
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.offload import OffloadConnector
+from kvroom.simulator.offload_groups import GroupOffload
 from kvroom.simulator.offload_level import OffloadLevel
 from kvroom.simulator.prefetch import StoragePrefetch
 from kvroom.simulator.tier_store import Store
@@ -142,6 +143,9 @@ class Plant:
     """How what lies below host memory comes into it (None: it is read as host memory is)."""
     write: str = "through"
     """How tiers are written where nothing else is said."""
+    groups: int = 1
+    """Layer groups, of whose blocks each takes ``pool_block``."""
+    pool_block: BlockBytes | None = None
     gpu_blocks: int = 0
     """Usable ones of a GPU's own pool."""
     common: Common = field(default_factory=dict)
@@ -150,7 +154,7 @@ class Plant:
     @property
     def block(self) -> BlockBytes:
         """Bytes of a block."""
-        return BlockBytes.of(self.d, self.block_tokens)
+        return self.pool_block or BlockBytes.of(self.d, self.block_tokens)
 
     @property
     def state_blocks(self) -> int:
@@ -172,7 +176,8 @@ class Plant:
     def make(self, engine: int) -> OffloadConnector:
         """Empty tiers of one more engine, its number among all."""
         levels = self._levels()
-        tiers = OffloadConnector(
+        kind = OffloadConnector if self.pool_block is None else GroupOffload
+        tiers = kind(
             levels,
             self.clock,
             block_tokens=self.block_tokens,
@@ -250,7 +255,7 @@ class Plant:
 
     def bytes_of(self, tier: SizedTier) -> BlockBytes:
         """Bytes of a block in ``tier``."""
-        return BlockBytes.of(self.d, self.block_tokens, tier.asked)
+        return self.pool_block or BlockBytes.of(self.d, self.block_tokens, tier.asked)
 
     def _width(self, tier: SizedTier) -> Width:
         """What the tier moves over what the GPUs keep."""

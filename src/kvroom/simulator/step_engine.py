@@ -27,6 +27,7 @@ from kvroom.kvcache.request import RequestHashes, ServedRequest
 from kvroom.latency.clock import StepClock
 from kvroom.simulator.decode_run import LEAST_STEPS, DecodeRun, DecodeTimes
 from kvroom.simulator.metrics import Outcome
+from kvroom.simulator.offload_groups import GroupOffload
 from kvroom.simulator.stream import FOREVER, Follow, RequestStream
 
 
@@ -74,6 +75,10 @@ class StepEngine(RequestStream):
             self.decode_runs = scheduler.drafts is None and connector is None and events is None
         self.ahead = scheduler if isinstance(scheduler, DecodingScheduler) else None
         self.decode_runs |= self.ahead is not None
+        if isinstance(connector, GroupOffload):
+            assert isinstance(scheduler, Scheduler)
+            connector.join(scheduler.cache)
+            events = None  # it is told by the blocks
         if isinstance(scheduler, TieredScheduler):
             self.loading = scheduler.loading
             scheduler.connector, scheduler.events = connector, events

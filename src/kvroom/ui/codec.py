@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kvroom.answer.figures import registry
-from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import plain_json
@@ -94,6 +92,8 @@ def described(definitions: dict[str, Any], name: str, within: str) -> None:
 
     A definition that stands at several keys (one pool, one band) is described by the first of them.
     """
+    from kvroom.answer.figures import registry
+
     known = registry()
     for key, value in definitions[name].get("properties", {}).items():
         at = f"{within}{key}"
@@ -140,6 +140,8 @@ def _check_schema() -> dict[str, Any]:
 def schema() -> dict[str, Any]:
     """The JSON schema of Scenario, Plan and Check (draft 2020-12, definitions under ``$defs``)."""
     import msgspec
+
+    from kvroom.answer.plan import Plan
 
     _, definitions = msgspec.json.schema_components(
         [Scenario, Plan], ref_template="#/$defs/{name}", schema_hook=_any

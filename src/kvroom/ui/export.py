@@ -7,12 +7,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvroom.answer.shown import Shown
 from kvroom.errors import KvroomError
+
+if TYPE_CHECKING:
+    from kvroom.answer.shown import Shown
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -264,6 +264,8 @@ class SessionPool:
         """What was met and assumed when they were read."""
         self.limit_tokens: int | None = None
         """All prompts are known to be shorter (None: not known)."""
+        self.pauses = 1.0
+        """How long they think and wait for tools, over what was recorded."""
         self._common: frozenset[int] | None = None
 
     def at_once(self, users: int, requests: int, seed: int) -> SessionPool:
@@ -278,6 +280,7 @@ class SessionPool:
         )
         made._common = self.common
         made.notes, made.limit_tokens = self.notes, self.limit_tokens
+        made.pauses = self.pauses
         return made
 
     def of_graphs(self, graphs: Sequence[RequestGraph], limit_tokens: int | None) -> SessionPool:
@@ -291,6 +294,7 @@ class SessionPool:
             midway=self.midway,
         )
         made.notes, made.limit_tokens = self.notes, limit_tokens
+        made.pauses = self.pauses
         return made
 
     def at_seed(self, seed: int) -> SessionPool:
@@ -325,6 +329,8 @@ class SessionPool:
                     graph = from_moment(graph, moments.uniform())
                 else:
                     graph = from_moment(graph, 0.0)
+                if self.pauses != 1:
+                    graph = paused(graph, self.pauses)
                 if len(graph.requests) > left:
                     graph = until(graph, left)
                 number += 1
@@ -358,6 +364,15 @@ def shuffled(count: int, draws: Draws) -> list[int]:
         other = int(draws.uniform() * (last + 1))
         places[last], places[other] = places[other], places[last]
     return places
+
+
+def paused(graph: RequestGraph, share: float) -> RequestGraph:
+    """``graph`` with pauses between an answer and what follows it that last ``share`` of what they did."""
+    rows = tuple(
+        row._replace(think_ps=int(row.think_ps * share), since_ps=int(row.since_ps * share))
+        for row in graph.requests
+    )
+    return RequestGraph(rows, graph.after)
 
 
 def renamed(graph: RequestGraph, number: int, common: frozenset[int]) -> RequestGraph:

@@ -206,8 +206,9 @@ class Scheduler:
             tokens = self._cut(request, start, tokens)
             if (tokens == 0 and not late) or not cache.allocate(
                 request,
-                start - hit.tokens + tokens,
+                tokens,
                 hit,
+                brought=start - hit.tokens,
                 whole=config.scheduler_reserve_full_isl,
                 headroom=self.watermark_blocks if self.running else 0,
                 stored=not late,

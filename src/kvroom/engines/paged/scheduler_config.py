@@ -60,6 +60,8 @@ class SchedulerConfig:
     policy: str = "fcfs"
     tries_others: bool = True
     """By priority, a request that gave way to itself does not keep those behind it from this step."""
+    lone_prompt_uncapped: bool = True
+    """``long_prefill_token_threshold`` holds back nobody who is alone."""
 
     @property
     def by_priority(self) -> bool:
@@ -89,9 +91,10 @@ class SchedulerConfig:
         return True
 
     def prefill_limit(self, requests: int) -> int:
-        """Most tokens of one request in a step, 0 for no limit: a long prompt is held back only where
-        another of the ``requests`` (running and waiting) could be served."""
-        return self.long_prefill_token_threshold if requests > 1 else 0
+        """Most tokens of one request in a step, 0 for no limit, with so many ``requests`` running and
+        waiting: where one is alone there is nobody to hold it back for."""
+        alone = requests <= 1 and self.lone_prompt_uncapped
+        return 0 if alone else self.long_prefill_token_threshold
 
     def chunk_tokens(self, tokens: int, limit: int, budget: int) -> int:
         """How many of ``tokens`` a waiting request computes in its first step; −1: it has to wait for a

@@ -176,6 +176,8 @@ class Paging:
     sequences: int
     chunked_prefill: bool
     caching: bool
+    block_bytes: tuple[int, ...]
+    """By stage, what a block takes on one rank."""
 
 
 def paging(deployment: Deployment) -> Paging:
@@ -195,6 +197,7 @@ def paging(deployment: Deployment) -> Paging:
         sequences=workings.batch.sequences,
         chunked_prefill=workings.flags.chunked_prefill,
         caching=workings.pages.caching,
+        block_bytes=tuple(stage.block_bytes for stage in pool.stages),
     )
 
 

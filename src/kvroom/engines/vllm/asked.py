@@ -58,7 +58,7 @@ MOVED: dict[str, tuple[str, ...]] = {
 """Where a name is defined, the newest place first."""
 KERNELS = r"vllm(\.\w+)*\._(\w+_)?C(_stable_libtorch)?|vllm\.third_party\.flashmla\..*"
 """Compiled modules, which load only beside a card's driver."""
-OPTIONAL = r"(tilelang|cutlass)(\..*)?"
+OPTIONAL = r"(tilelang|cutlass|gguf)(\..*)?"
 """Packages that a server's environment has, and which modules need at their import."""
 SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
 PLACE_BITS = 40
@@ -75,6 +75,7 @@ class Processes:
 
     def __init__(self, size: int, rank: int) -> None:
         self.size, self.rank = (lambda: size), (lambda: rank)
+        self.world_size = size
 
 
 class Ranks:
@@ -120,10 +121,10 @@ def _with_triton() -> None:
         config: Any = importlib.import_module("vllm.config.vllm")
         if hasattr(config, "HAS_TRITON"):
             config.HAS_TRITON = True
-    imports: Any = importlib.import_module("vllm.utils.import_utils")
-    for name in ("has_deep_gemm",):
-        if hasattr(imports, name):
-            setattr(imports, name, lambda: True)
+    with contextlib.suppress(ImportError):  # older releases have it in one module with others
+        imports: Any = importlib.import_module("vllm.utils.import_utils")
+        if hasattr(imports, "has_deep_gemm"):
+            imports.has_deep_gemm = lambda: True
 
 
 def _pretend(card: dict[str, Any]) -> None:

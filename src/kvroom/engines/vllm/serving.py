@@ -78,6 +78,7 @@ def serving_rules(deployment: Deployment) -> ServingRules:
         if args.get("scheduling_policy")
         else "fcfs",
         tries_others=paged.rules.priority_tries_others,
+        lone_prompt_uncapped=paged.rules.lone_prompt_uncapped,
     )
     setup = SchedulerSetup(
         num_gpu_blocks=paged.num_blocks,
@@ -90,6 +91,7 @@ def serving_rules(deployment: Deployment) -> ServingRules:
     check_retention(setup, f"engine_args.{RETENTION}")
     return ServingRules(
         setup=setup,
+        block_bytes=paged.block_bytes,
         warnings=(STATES,)
         if deployment.speculation and any(group.type == "mamba" for group in groups)
         else (),

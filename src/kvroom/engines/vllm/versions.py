@@ -152,6 +152,8 @@ class VllmRules:
     state_named_once: bool = False
     """A recurrent state that is cached already is not taken for one of the step that names it again; before,
     whoever would start from it waited for as long as its request stood at that boundary."""
+    lone_prompt_uncapped: bool = False
+    """``long_prefill_token_threshold`` holds back nobody who is alone."""
     priority_tries_others: bool = False
     """By priority, running requests behind one that gave way to itself are tried in the same step."""
     v2_runner: Literal["dense", "all"] = "dense"
@@ -259,6 +261,7 @@ CHANGES: Changes = (
     ((0, 22, 0), {"all_mode_speculation": True}),
     ((0, 22, 1), {"v2_models": "plain qwen3"}),
     ((0, 24, 0), {"padded_pages": True, "window_block": "kernel", "packed": "buckets"}),
+    ((0, 25, 0), {"skipped_aligned": True}),
     ((0, 25, 1), {"v2_models": "dense"}),
     ((0, 26, 0), {"in_flight_batches": True}),
     ((0, 27, 0), {"latent_alignment": 128, "drafted_conv": DRAFTED_0_27, "packed": "overlay"}),
@@ -285,12 +288,14 @@ CHANGES: Changes = (
             "shares_hunyuan": False,
         },
     ),
-    ((0, 31, 0), {"wide_fp8_pages": True, "sequences_captured": True}),
+    (
+        (0, 31, 0),
+        {"wide_fp8_pages": True, "sequences_captured": True, "lone_prompt_uncapped": True},
+    ),
     (
         (0, 32, 0),
         {
             "mamba_all_mode": False,
-            "skipped_aligned": True,
             "mamba2_checkpoint": True,
             "window_block": "block",
             "drafted_conv": DRAFTED_0_27 | {"falcon_h1", "granitemoehybrid", "zamba2"},

@@ -7,7 +7,13 @@ from typing import Any
 import click
 
 from kvroom import api
-from kvroom.ui.cli.options import scenario_from, scenario_options, trace_options
+from kvroom.ui.cli.options import (
+    pauses_of,
+    pauses_option,
+    scenario_from,
+    scenario_options,
+    trace_options,
+)
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, file_options, write
@@ -22,6 +28,7 @@ from kvroom.units import parse_count
 @click.argument("sessions_of", metavar="TRACE|SPEC")
 @scenario_options
 @trace_options
+@pauses_option
 @click.option("--slo", metavar="SLO", help="Objectives (default: ttft_p95=10s,tpot_p95=50ms).")
 @click.option(
     "--sessions", metavar="COUNT", help="Sessions that are to be held (of a SPEC its own)."
@@ -50,6 +57,7 @@ def agents(
     seed: str | None,
     changes: str | None,
     most: str | None,
+    pauses: str | None,
     cluster: str,
     csv: str | None,
     parquet: str | None,
@@ -80,6 +88,7 @@ def agents(
             seed=None if seed is None else parse_count("--seed", seed, low=0, high=2**63),
             only=_ids(changes),
             most=_count("--most", most),
+            **pauses_of(pauses),
             cluster=cluster,
             hash_tokens=hash_tokens,
             skip_bad_lines=skip_bad_lines,

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from kvroom import __version__
 from kvroom.errors import nearest
 from kvroom.ui.terminal.plain import MOST_COLUMNS, colour, spell_out
+from kvroom.version import is_compiled
 
 SELDOM = 50_000
 """Objects made between two looks for garbage in circles."""
@@ -127,6 +128,14 @@ class Commands(click.Group):
             gc.set_threshold(*before)
 
 
+def _tell_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(
+            f"kvroom, version {__version__} ({'compiled' if is_compiled() else 'pure Python'})"
+        )
+        context.exit()
+
+
 @click.group(
     cls=Commands,
     context_settings={
@@ -137,7 +146,14 @@ class Commands(click.Group):
     options_metavar="",
     epilog=EXAMPLES,
 )
-@click.version_option(__version__, prog_name="kvroom")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_version,
+    help="Show the version, whether the simulator is compiled, and exit.",
+)
 @click.pass_context
 def main(context: click.Context) -> None:
     """Where every byte of a served language model goes, and how many requests have room.

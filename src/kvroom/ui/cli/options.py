@@ -18,6 +18,7 @@ from kvroom.scenario.command_line import FLAGS, NUMBER
 from kvroom.scenario.layout import counted_cards
 from kvroom.scenario.offload import line as tier_line
 from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import number_of
 from kvroom.ui import codec
 from kvroom.ui.cli.completion import complete
 from kvroom.units import number
@@ -204,6 +205,25 @@ def play_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="COUNT",
         help="Sessions of the trace at a time (default: as they came).",
     )(command)
+
+
+def pauses_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flag that says how long recorded sessions pause."""
+    return click.option(
+        "--pauses",
+        metavar="TIMES",
+        help="Think and tool times of the trace, over those recorded (0: none).",
+    )(command)
+
+
+def pauses_of(text: str | None) -> dict[str, Any]:
+    """The same as a keyword; nothing where it is not given."""
+    if text is None:
+        return {}
+    times = number_of(text)
+    if times is None:
+        raise KvroomError("--pauses", text, "is no number", "Write 0 for none, 1 as recorded.")
+    return {"pauses": float(times)}
 
 
 def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,6 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from kvroom import api
-from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError, StartRefused
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
@@ -21,6 +20,7 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, report_options, write
 
 if TYPE_CHECKING:
+    from kvroom.answer.plan import Plan
     from kvroom.optimize.sweep import Curve
 
 
@@ -141,8 +141,8 @@ def plan_lines(path: str) -> bool:
             if not line.strip():
                 continue
             answer = plan_line(line)
-            good = good and isinstance(answer, Plan)
-            say(answer.to_dict() if isinstance(answer, Plan) else answer, pretty=False)
+            good = good and not isinstance(answer, dict)
+            say(answer if isinstance(answer, dict) else answer.to_dict(), pretty=False)
     return good
 
 

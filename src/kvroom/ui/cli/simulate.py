@@ -18,6 +18,8 @@ from kvroom.ui import codec
 from kvroom.ui.cli.options import (
     cluster_options,
     engine_python_option,
+    pauses_of,
+    pauses_option,
     play_options,
     scenario_from,
     scenario_options,
@@ -51,6 +53,7 @@ STOPPED = 130
 @click.option("--seeds", metavar="COUNT", help="Draw it so many times: bands over seeds.")
 @click.option("--warmup", metavar="COUNT", help="Leave the first requests out of the times.")
 @play_options
+@pauses_option
 @click.option("--slo", metavar="SLO", help="What is wanted: ttft_p95=2s,tpot_p95=50ms.")
 @click.option("--per-request", metavar="OUT", help="Write one line a request (.jsonl, .parquet).")
 @click.option(
@@ -101,6 +104,7 @@ def simulate(
     warmup: str | None,
     sessions: str | None,
     recorded_times: bool,
+    pauses: str | None,
     slo: str | None,
     per_request: str | None,
     cliff: str | None,
@@ -158,6 +162,7 @@ def simulate(
         "warmup": _warmup(warmup),
         "sessions": _sessions(sessions),
         "recorded_times": recorded_times,
+        **pauses_of(pauses),
     }
     many = 1 if seeds is None else parse_count("--seeds", seeds, low=1, high=1000)
     found: Any

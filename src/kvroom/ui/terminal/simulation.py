@@ -98,6 +98,9 @@ def tiers(answer: Mapping[str, Any]) -> str:
     return "Where prompts are found, and what it takes to read them\n" + aligned(rows, trimmed=True)
 
 
+MEAN_TTFT = "mean TTFT"
+
+
 def lines(made: Simulated) -> str:
     """Queue, blocks and time to first token over time, as rows of block characters."""
     moments = made.line
@@ -115,13 +118,13 @@ def lines(made: Simulated) -> str:
         ("queue", [_mean(cell, "waiting") for cell in cells], None, "{:,.0f} waiting"),
         ("running", [_mean(cell, "running") for cell in cells], None, "{:,.0f} running"),
         ("blocks", [_mean(cell, "blocks") for cell in cells], float(total), "{:.0%} of them"),
-        ("TTFT", [_first_token_s(cell, outside) for cell in cells], None, "{} s"),
+        (MEAN_TTFT, [_first_token_s(cell, outside) for cell in cells], None, "{}"),
     )
     drawn = []
     for name, values, top, words in rows:
         most = max(values)
         told = most / top if top else most
-        text = span(told) if name == "TTFT" else words.format(told)
+        text = words.format(span(told) if name == MEAN_TTFT else told)
         drawn.append(f"  {name:{LABEL - 4}} {spark(values, top or most)} up to {text}")
     return plain_text("\n".join(drawn))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from kvroom.errors import KvroomError
 from kvroom.scenario.workload import calls_of
-from kvroom.units import check_int
+from kvroom.units import check_float, check_int
 from kvroom.workloads.continued import with_sessions
 from kvroom.workloads.requests import Request, in_order
 from kvroom.workloads.sessions import (
@@ -24,10 +24,15 @@ CUT = "the trace holds more than is kept: its sessions up to there are played"
 
 
 def pool_of(
-    source: Iterable[Request], users: int, *, requests: int | None = None, seed: int | None = None
+    source: Iterable[Request],
+    users: int,
+    *,
+    requests: int | None = None,
+    seed: int | None = None,
+    pauses: float = 1.0,
 ) -> SessionPool:
     """The sessions of ``source``, ``users`` at a time, until ``requests`` were sent (``calls_of`` them unless
-    it is said). KvroomError where there are none."""
+    it is said), their ``pauses`` so many times as long as recorded. KvroomError where there are none."""
     users = check_int("--sessions", users, low=1, high=10**6)
     told = ""
     if getattr(source, "has_sessions", False):
@@ -54,6 +59,7 @@ def pool_of(
         seed=seed or 0,
         hash_tokens=next(iter(sizes)) if len(sizes) == 1 else hashed,
     )
+    pool.pauses = check_float("--pauses", pauses, low=0, high=1000)
     if isinstance(source, Trace):
         pool.notes = [*source.counts.notes()]
     if told:
