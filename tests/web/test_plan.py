@@ -308,6 +308,23 @@ def test_simulation_and_commands_are_the_command_lines(visit: Any) -> None:
     assert "stale" in (v.page.get_attribute("#served", "class") or "")
 
 
+def test_agents_are_sessions_as_on_the_command_line(visit: Any) -> None:
+    question = {"model": "qwen3-8b", "gpu": "H100-SXM", "context_tokens": "32K"}
+    v = visit(Scenario.from_dict(question).link(""))
+    v.page.evaluate("document.getElementById('agents').closest('details').open = true")
+    typed(v, "#agents", "3")
+    typed(v, "#requests", "24")
+    typed(v, "#tool", "5s")
+    workload = {"agents": 3, "requests": 24, "tool": "5s"}
+    same = Scenario.from_dict({**question, "workload": workload})
+    assert asked(v)["workload"] == same.differences()["workload"]
+    v.page.click("#serve-run")
+    v.page.wait_for_selector("#served table", timeout=120_000)
+    figures = api.simulate(same).figures["requests"]
+    told = f"{figures['completed']} of {figures['arrived']}"
+    assert told in v.page.inner_text("#served")
+
+
 def test_an_objective_is_in_the_link_and_refused_at_its_field(visit: Any) -> None:
     v = visit(Scenario.from_dict(ENGINEER).link(""))
     typed(v, "#slo", "ttft_p95=2s")
