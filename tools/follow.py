@@ -363,8 +363,12 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
         read.engine.config,
         tries_others=rules.priority_tries_others,
         lone_prompt_uncapped=rules.lone_prompt_uncapped,
+        state_short_of_end=rules.state_short_of_end,
     )
-    return replace(read, engine=replace(read.engine, groups=groups, config=config))
+    engine = replace(read.engine, groups=groups, config=config)
+    if not rules.sparse_retention:
+        engine = replace(engine, prefix_cache_retention_interval=None)
+    return replace(read, engine=engine)
 
 
 def played(engine: InstalledEngine, folder: Path | None, version: str) -> tuple[int, list[str]]:

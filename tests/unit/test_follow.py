@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from kvroom.engines.vllm import setup as vllm_setup
+from kvroom.simulator.replay import play
 from support import from_file
 
 TESTS = Path(__file__).parents[1]
@@ -143,6 +144,43 @@ def test_flags_are_read_from_an_engines_source(tool: ModuleType, tmp_path: Path)
     found = tool.flags_of(tool.PACKAGES["sglang"], tmp_path)
     assert found == {"model_path", "tp_size", "page_size"}
     assert "mem_fraction_static" in tool.known_flags("sglang")
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "before", "now"),
+    [
+        (
+            "recurrent blocks wider than the others: hits end inside them, on a copy",
+            7, [(1, 1), (2, 8)], [(1, 1), (2, 4)],
+        ),
+        ("asynchronous, window and recurrent state together", 8, [(3, 8)], [(3, 4)]),
+    ],
+)  # fmt: skip
+def test_scripts_go_by_the_rules_of_a_release(
+    tool: ModuleType,
+    name: str,
+    step: int,
+    before: list[tuple[int, int]],
+    now: list[tuple[int, int]],
+) -> None:
+    """Requests and tokens of a step, as vLLM 0.31.0's own scheduler served it, and 0.33.0's."""
+    script = next(script for each, script in tool.scripts(None) if each == name)
+    only = {"engine": script["engine"], "requests": script["requests"]}
+
+    def rows(version: str) -> list[tuple[int, int]]:
+        trail: list[list[tuple[int, int]]] = []
+        read = tool.by_rules(only, version)
+        play(
+            read.engine.scheduler(),
+            read.served(),
+            on_scheduled=lambda output, _: trail.append(
+                [(row.request.index, row.tokens) for row in output.scheduled]
+            ),
+        )
+        return trail[step]
+
+    assert rows("0.31.0") == before
+    assert rows("0.33.0") == now
 
 
 @pytest.mark.parametrize("path", FOLLOWED, ids=[path.stem for path in FOLLOWED])

@@ -1,10 +1,21 @@
 """What a workload is like, counted by hand."""
 
+from collections import Counter
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
 from kvroom.workloads.requests import PS_PER_S, Request, TokenRuns
-from kvroom.workloads.statistics import describe, fragmentation, nearest_rank, reservation, spread
+from kvroom.workloads.statistics import (
+    describe,
+    fragmentation,
+    nearest_rank,
+    reservation,
+    spread,
+    spread_of,
+)
 
 REQUESTS = [
     Request(0, 10, 6),
@@ -49,3 +60,13 @@ def test_paging_wastes_less_than_reserving_the_longest():
     assert fragmentation(lengths, [16])["16"] == pytest.approx(13 / 512)
     assert fragmentation({}, [16]) == {"16": 0.0}
     assert reservation({3000: 2}, 2048) == {"cap_tokens": 2048, "requests": 0, "useful_ratio": 0.0}
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=200))
+def test_counted_values_are_spread_as_the_values_are(values):
+    assert spread_of(Counter(values)) == spread(values)
+
+
+def test_requests_out_of_order_are_described_as_in_order():
+    rows = [Request(at * 10**12, 100 + at, 5, None) for at in (3, 1, 2, 9, 4)]
+    assert describe(rows) == describe(sorted(rows, key=lambda row: row.arrival_ps))

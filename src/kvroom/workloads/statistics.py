@@ -1,15 +1,16 @@
 """What a workload is like: lengths, arrivals, and what its blocks waste.
 
-Percentiles are nearest ranks. Memory grows with the number of different lengths and a few bytes a
-request, not with the requests' content.
+Percentiles are nearest ranks. Memory grows with the number of different lengths and eight bytes a
+request that comes in order, not with the requests' content.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import sqrt
 from typing import Any, TypeVar
 
@@ -38,6 +39,26 @@ def spread(values: Iterable[int]) -> dict[str, Any]:
     ranks = {f"p{percent}": nearest_rank(ordered, percent) for percent in PERCENTS}
     ends = {"min": ordered[0], "max": ordered[-1], "sum": total}
     return {"mean": total / len(ordered), **ranks, **ends}
+
+
+def spread_of(counts: Mapping[int, int]) -> dict[str, Any]:
+    """The same as ``spread`` of values that are told by how often each comes."""
+    if not counts:
+        return {}
+    ordered, number = sorted(counts), sum(counts.values())
+    total = sum(value * count for value, count in counts.items())
+    upto = list(accumulate(counts[value] for value in ordered))
+    ranks = {
+        f"p{percent}": ordered[bisect_left(upto, max(1, ceil_div(percent * number, 100)))]
+        for percent in PERCENTS
+    }
+    return {
+        "mean": total / number,
+        **ranks,
+        "min": ordered[0],
+        "max": ordered[-1],
+        "sum": total,
+    }
 
 
 def spread_s(values_ps: Iterable[int]) -> dict[str, float]:
@@ -76,14 +97,15 @@ def describe(
     ``interarrival_cv`` is the gaps' standard deviation over their mean (1: Poisson, 0: a clock), None
     where all arrive at once. ``useful_ratio`` of ``reservation`` is at the longest request's length.
     """
-    inputs, outputs = array("Q"), array("Q")
+    inputs: Counter[int] = Counter()
+    outputs: Counter[int] = Counter()
     lengths: Counter[int] = Counter()
     sessions: set[int | str] = set()
     arrivals: array[int] | list[int] = array("q")
     known: Counter[str] = Counter()
     for request in requests:
-        inputs.append(request.input_tokens)
-        outputs.append(request.output_tokens)
+        inputs[request.input_tokens] += 1
+        outputs[request.output_tokens] += 1
         lengths[request.input_tokens + request.output_tokens] += 1
         try:
             arrivals.append(request.arrival_ps)
@@ -92,21 +114,21 @@ def describe(
         known[_known(request)] += 1
         if request.session is not None:
             sessions.add(request.session)
-    count = len(inputs)
+    count = len(arrivals)
     if not count:
         raise KvroomError("workload", 0, "requests are too few to describe", "Give one at least.")
-    times = sorted(arrivals)
+    in_order = all(later >= earlier for earlier, later in pairwise(arrivals))
+    times = arrivals if in_order else sorted(arrivals)
     span_ps = times[-1] - times[0]
-    totals = (tokens for tokens, value in lengths.items() for _ in range(value))
     return {
         "requests": count,
         "sessions": len(sessions) or None,
         "duration_s": span_ps / PS_PER_S,
         "requests_per_s": (count - 1) * PS_PER_S / span_ps if span_ps else None,
         "interarrival_cv": _cv(times),
-        "input_tokens": spread(inputs),
-        "output_tokens": spread(outputs),
-        "total_tokens": spread(totals),
+        "input_tokens": spread_of(inputs),
+        "output_tokens": spread_of(outputs),
+        "total_tokens": spread_of(lengths),
         "prefix": dict(known),
         "fragmentation": fragmentation(lengths, block_sizes),
         "reservation": reservation(lengths, max(lengths)),
@@ -123,9 +145,9 @@ def _known(request: Request) -> str:
 
 
 def _cv(times: Sequence[int]) -> float | None:
-    gaps = [later - earlier for earlier, later in pairwise(times)]
-    total = sum(gaps)
+    total, number = times[-1] - times[0], len(times) - 1
     if not total:
         return None
-    mean = total / len(gaps)
-    return sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) / mean
+    mean = total / number
+    gaps = (later - earlier for earlier, later in pairwise(times))
+    return sqrt(sum((gap - mean) ** 2 for gap in gaps) / number) / mean

@@ -27,12 +27,13 @@ def aligned_tokens(
         whole = end // size * size
         if whole > start or size <= largest:
             end = whole
-    last = 0 if saved else (request.num_tokens - 1) // size * size
+    short = 1 if config.state_short_of_end else 0
+    last = 0 if saved else (request.num_tokens - short) // size * size
     stops = [last]
     if start % size and not saved:
         stops.append((start // size + 1) * size)
     if cache.inside_blocks and not saved:
-        tail = (request.num_prompt_tokens - 1) // cache.hash_tokens * cache.hash_tokens
+        tail = (request.num_prompt_tokens - short) // cache.hash_tokens * cache.hash_tokens
         if last < tail < request.num_prompt_tokens:
             stops.append(tail)
     if start < request.junction < end:

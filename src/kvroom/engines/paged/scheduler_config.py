@@ -60,6 +60,8 @@ class SchedulerConfig:
     policy: str = "fcfs"
     tries_others: bool = True
     """By priority, a request that gave way to itself does not keep those behind it from this step."""
+    state_short_of_end: bool = True
+    """A prompt of whole blocks is cut a block before its end too: its last token is computed again."""
     lone_prompt_uncapped: bool = True
     """``long_prefill_token_threshold`` holds back nobody who is alone."""
 

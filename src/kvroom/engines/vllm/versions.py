@@ -149,9 +149,12 @@ class VllmRules:
     """A request is admitted only where its whole prompt has blocks."""
     sparse_retention: bool = False
     """Prefixes of windows and state are kept at boundaries; before, each of their blocks."""
-    state_named_once: bool = False
-    """A recurrent state that is cached already is not taken for one of the step that names it again; before,
-    whoever would start from it waited for as long as its request stood at that boundary."""
+    state_short_of_end: bool = False
+    """Where a prompt is cut to keep a recurrent state, its last token does not count: the next request with
+    that prompt computes it again."""
+    state_named_once: bool = True
+    """A recurrent state that is cached already is not taken for one of the step that names it again; else
+    whoever would start from it waits for as long as its request stands at that boundary."""
     lone_prompt_uncapped: bool = False
     """``long_prefill_token_threshold`` holds back nobody who is alone."""
     priority_tries_others: bool = False
@@ -297,6 +300,8 @@ CHANGES: Changes = (
         {
             "mamba_all_mode": False,
             "mamba2_checkpoint": True,
+            "state_short_of_end": True,
+            "state_named_once": False,
             "window_block": "block",
             "drafted_conv": DRAFTED_0_27 | {"falcon_h1", "granitemoehybrid", "zamba2"},
         },
