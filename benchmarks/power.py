@@ -17,7 +17,6 @@ import numpy as np
 from measured import Point, read
 
 from kvroom.latency import calibration, load, power
-from kvroom.latency.step_time import Clock
 
 OUT = Path(calibration.__file__).with_name("calibration.json")
 NAMES = ("idle", "memory", "compute", "links")
@@ -26,8 +25,7 @@ NAMES = ("idle", "memory", "compute", "links")
 def parts_of(p: Point) -> tuple[float, ...]:
     """What the watts are a sum of: one, and the parts of a step's time."""
     assert p.load is not None
-    k = calibration.coefficients(p.levels, calibration.shipped())
-    clock = Clock(work=p.work, rates=p.rates, k=k)
+    clock = p.clock(calibration.coefficients(p.levels, calibration.shipped()))
     return 1.0, *power.under_load(clock, p.load, load.served(clock, p.load))
 
 

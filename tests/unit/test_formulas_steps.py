@@ -213,18 +213,21 @@ def test_narrow_shares_of_an_expert_run_slower():
     assert more == pytest.approx((2 / 0.25 - 1) * used)
 
 
-def test_launches_and_weights_take_no_less_than_the_bytes_at_the_peak():
-    (stage,) = clock().work.stages
-    least = (stage.wide_bytes + stage.narrow_bytes) / 1e12
-    eager = replace(PLAIN, wide_eta=1.5, layer_s=1e-5, cache_eta=1.3)
-    held = clock(k=eager).within_peaks(cache=True)
-    made = step(held, 1)
-    assert made.weights_s + made.layers_s == pytest.approx(least)
-    assert held.k.cache_eta == 1.0
-    kept = clock(k=eager).within_peaks(cache=False)
-    assert kept.k.cache_eta == 1.3
-    slow = replace(PLAIN, wide_eta=0.5)
-    assert clock(k=slow).within_peaks(cache=True).k == slow
+def test_shares_near_the_peaks_and_never_pass_them():
+    eager = replace(
+        PLAIN, wide_eta=1.5, narrow_eta=0.4, wide_mu=4.0, attention_mu=0.3, cache_eta=1.3
+    )
+    k = clock(k=eager).within_peaks(cache=True).k
+    assert 0.95 < k.wide_eta < k.wide_mu < 1.0
+    assert (k.narrow_eta, k.attention_mu) == pytest.approx((0.4, 0.3), rel=1e-3)
+    assert k.cache_eta == 1.0
+    assert clock(k=eager).within_peaks(cache=False).k.cache_eta == 1.3
+    # what a whole step is scaled by counts as well, and experts have their share of the others' rate
+    experts = replace(eager, scale=0.5, expert_mu=3.0, expert_eta=2.0)
+    scaled = clock(k=experts).within_peaks(cache=True).k
+    assert scaled.wide_mu < 0.5
+    assert scaled.expert_mu * max(scaled.wide_mu, scaled.narrow_mu) < 0.5
+    assert scaled.expert_eta * max(scaled.wide_eta, scaled.narrow_eta) < 0.5
 
 
 def test_a_draft_passes_once_for_each_token_that_it_drafts():

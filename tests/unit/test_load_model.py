@@ -103,7 +103,7 @@ def test_turns_whose_cache_went_to_others_are_computed_anew(users, keys):
     made = kvroom.plan(**keys, workload=workload)
     seen = kvroom.simulate(**keys, workload=workload).figures
     assert seen["prefix_hit_ratio"] < 0.3
-    assert made.serving.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.15)
+    assert made.serving.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.2)
     assert made.serving.ttft_s == pytest.approx(seen["ttft_s"]["mean"], rel=0.25)
 
 

@@ -167,6 +167,17 @@ def joined_s(read: float, computed: float, *, overlaps: bool) -> float:
     return hypot(read, computed) if overlaps else read + computed
 
 
+SHARES = ("wide_eta", "narrow_eta", "wide_mu", "narrow_mu", "attention_mu")
+SHARP = 6.0
+"""How sharply a share bends below its peak: 0.9 of it for one that would just reach it."""
+
+
+def below(share: float, peak: float) -> float:
+    """``share``, bent so that it stays below ``peak``: a half is kept, twice as much is not had."""
+    bent: float = share * (1 + (share / peak) ** SHARP) ** (-1 / SHARP)
+    return bent
+
+
 def _powered(device: Device, wide_flops_per_s: float) -> float:
     """The share of its peaks that the card's power limit allows; numbers half as wide take half."""
     each = SUSTAINED_FLOPS_PER_J.get(device.compute_capability or "")
@@ -265,22 +276,17 @@ class Clock:
         return sum(self._launch_s(stage, inf) for stage in self.work.stages) + self.k.step_s
 
     def within_peaks(self, *, cache: bool) -> Clock:
-        """The clock with reading slowed where a step would outrun the memory's peak rate.
-
-        What was fitted trades seconds of launches for rates above peak; on a card whose memory is slow
-        for its chip little is left of the former. So launches and reading all weights take no less than
-        all weights' bytes at the peak rate, nor (with ``cache``) does the cache.
-        """
-        k, rate = self.k, self.rates.memory_bytes_per_s
-        stages = self.work.stages
-        read = sum(self._weights_s(stage) for stage in stages)
-        least = sum(
-            stage.wide_bytes + stage.narrow_bytes + sum(expert.bytes for expert in stage.experts)
-            for stage in stages
+        """The clock with reading and computing held below the card's peak rates (with ``cache``, reading the
+        cache as well): what was fitted trades one term for another, and so finds shares above the peak
+        where little of a kind was measured."""
+        k = self.k
+        k = replace(k, **{name: below(getattr(k, name), k.scale) for name in SHARES})
+        read, computed = max(k.wide_eta, k.narrow_eta), max(k.wide_mu, k.narrow_mu)
+        k = replace(
+            k,
+            expert_eta=below(k.expert_eta, k.scale / read),
+            expert_mu=below(k.expert_mu, k.scale / computed),
         )
-        left = least / rate - k.scale * sum(self._launch_s(stage, inf) for stage in stages)
-        if read < left:
-            k = replace(k, wide_eta=k.wide_eta * read / left, narrow_eta=k.narrow_eta * read / left)
         if cache:
             k = replace(k, cache_eta=min(k.cache_eta, k.scale))
         return replace(self, k=k)
@@ -453,13 +459,6 @@ class Clock:
             touched = 1 - exp(-tokens * self.expert_decay(expert))
             spent += self.expert_read_s(expert) / self.k.scale * touched
         return spent
-
-    def _weights_s(self, stage: StageWork) -> float:
-        """Seconds to read all that ``stage`` holds, every expert included."""
-        k = self.k
-        dense = stage.wide_bytes / k.wide_eta + stage.narrow_bytes / k.narrow_eta
-        read = k.scale * dense / self.rates.memory_bytes_per_s
-        return read + sum(self.expert_read_s(expert) for expert in stage.experts)
 
     def expert_read_s(self, expert: Expert) -> float:
         """Seconds to read all of ``expert``."""
