@@ -172,7 +172,7 @@ def test_a_scenario_s_plain_workload_is_one_too():
         (f"{BASE},input=3", "workload", "Write each key once."),
         ("arrivals=poisson,input=1,output=1", "workload.arrivals", "poisson:2/s"),
         ("arrivals=poison:2/s,input=1,output=1", "workload.arrivals", "Did you mean poisson"),
-        ("arrivals=poisson:-2/s,input=1,output=1", "workload.arrivals", "from 1e-06"),
+        ("arrivals=poisson:-2/s,input=1,output=1", "workload.arrivals", "1e-06/s to 1e+06/s"),
         ("arrivals=poisson:2/week,input=1,output=1", "workload.arrivals", "7200/h"),
         ("arrivals=gamma:2/s:cvv=3,input=1,output=1", "workload.arrivals", "Did you mean cv"),
         ("arrivals=once:3,input=1,output=1", "workload.arrivals", "once"),
