@@ -17,7 +17,7 @@ from kvroom.engines.flag_names import FlagNames, only_serves
 from kvroom.engines.flags import Reader, switch, value_of
 from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
-from kvroom.scenario.offload import OffloadTier
+from kvroom.scenario.offload import LMCACHE_CHUNK_TOKENS, OffloadTier
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 
@@ -154,6 +154,26 @@ class MachineFlags:
 
 CommandKeys = tuple[dict[str, Any], list[str], str]
 """(Scenario keys, warnings, the model as typed where only a shell could tell)."""
+
+
+LMCACHE_FOLDER = "file:///tmp/lmcache/"
+"""Where LMCache keeps a disk's tier."""
+
+
+def lmcache_variables(
+    host_bytes: int, disk_bytes: int, ranks: int, chunk_tokens: int | None = None
+) -> dict[str, str]:
+    """LMCache's variables for tiers of ``ranks`` GPUs (GB a worker), in chunks of so many tokens."""
+    found = {
+        "LMCACHE_LOCAL_CPU": str(bool(host_bytes)),
+        "LMCACHE_MAX_LOCAL_CPU_SIZE": f"{host_bytes / 1e9 / ranks:g}",
+    }
+    if disk_bytes:
+        found["LMCACHE_LOCAL_DISK"] = LMCACHE_FOLDER
+        found["LMCACHE_MAX_LOCAL_DISK_SIZE"] = f"{disk_bytes / 1e9 / ranks:g}"
+    if chunk_tokens not in (None, LMCACHE_CHUNK_TOKENS):
+        found["LMCACHE_CHUNK_SIZE"] = str(chunk_tokens)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.plan import Plan
-from kvroom.engines.command_line import QUANTIZATIONS, CommandLine, MachineFlags, Texts
+from kvroom.engines.command_line import (
+    QUANTIZATIONS,
+    CommandLine,
+    MachineFlags,
+    Texts,
+    lmcache_variables,
+)
 from kvroom.engines.sglang.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
 from kvroom.scenario.offload import OffloadTier
 from kvroom.scenario.scenario import Scenario
@@ -66,8 +72,17 @@ class SglangCommandLine(CommandLine):
         tiers = {tier.kind: tier for tier in asked}
         flags: dict[str, Any] = {}
         host, storage = tiers.get("host"), tiers.get("nvme") or tiers.get("network")
+        if host is not None and host.chunk_tokens is not None and "host" in sizes:
+            below = sizes.get("nvme", 0)
+            return {"enable_lmcache": True}, lmcache_variables(
+                sizes["host"], below, ranks, host.chunk_tokens
+            )
         if size := sizes.get("host", 0):
-            flags = {"enable_hierarchical_cache": True, "hicache_size": size / 1e9 / ranks}
+            # Whole GB are all that the flag takes.
+            flags = {
+                "enable_hierarchical_cache": True,
+                "hicache_size": max(1, int(size / 1e9 / ranks)),
+            }
         elif host is not None and host.times_gpu is not None and host.bytes is None:
             flags = {"enable_hierarchical_cache": True, "hicache_ratio": host.times_gpu}
         if not flags:
@@ -129,6 +144,7 @@ COMMAND = SglangCommandLine(
         (
             "enable_hierarchical_cache",
             "enable_hicache",
+            "enable_lmcache",
             "hicache_size",
             "hicache_ratio",
             "hicache_write_policy",

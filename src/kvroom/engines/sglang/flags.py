@@ -296,6 +296,7 @@ VARIABLES = (
     "lmcache_max_local_cpu_size",
     "lmcache_local_disk",
     "lmcache_max_local_disk_size",
+    "lmcache_chunk_size",
 )
 """Environment variables that bear on the answer."""
 KNOWN_FLAGS = MEMORY_FLAGS | NAMES.others | frozenset((*_DEGREES, *VARIABLES))

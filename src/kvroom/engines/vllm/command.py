@@ -8,7 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.plan import Plan
-from kvroom.engines.command_line import QUANTIZATIONS, Chart, CommandLine, MachineFlags, Texts
+from kvroom.engines.command_line import (
+    QUANTIZATIONS,
+    Chart,
+    CommandLine,
+    MachineFlags,
+    Texts,
+    lmcache_variables,
+)
 from kvroom.engines.flags import plain_args
 from kvroom.engines.vllm.connectors import SIZE_BECOMES_ONE, SIZE_SEEN, STAYS_ON, connector
 from kvroom.engines.vllm.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
@@ -42,29 +49,20 @@ CHART = Chart(
 """The chart of vLLM's production stack."""
 
 
-LMCACHE_FOLDER = "file:///tmp/lmcache/"
-"""Where LMCache keeps a disk's tier."""
-
-
 class VllmCommandLine(CommandLine):
     """``vllm serve MODEL``."""
 
     def tier_flags(
         self, sizes: Mapping[str, int], ranks: int, asked: Sequence[OffloadTier] = ()
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Its own offloading for host memory alone; LMCache where a disk is below (GB a worker)."""
+        """Its own offloading for host memory alone; LMCache where that is asked for or a disk is below."""
         host, disk = sizes.get("host", 0), sizes.get("nvme", 0)
-        if not disk:
+        chunk = next((tier.chunk_tokens for tier in asked if tier.chunk_tokens), None)
+        if not (disk or (host and chunk)):
             flags = {"kv_offloading_backend": "native", "kv_offloading_size": host / GIB}
             return (flags, {}) if host else ({}, {})
         connector = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
-        variables = {
-            "LMCACHE_LOCAL_CPU": str(bool(host)),
-            "LMCACHE_MAX_LOCAL_CPU_SIZE": f"{host / 1e9 / ranks:g}",
-            "LMCACHE_LOCAL_DISK": LMCACHE_FOLDER,
-            "LMCACHE_MAX_LOCAL_DISK_SIZE": f"{disk / 1e9 / ranks:g}",
-        }
-        return {"kv_transfer_config": connector}, variables
+        return {"kv_transfer_config": connector}, lmcache_variables(host, disk, ranks, chunk)
 
     def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
         """Its own offloading, where that serves no groups yet, starts with the hybrid manager off only."""
@@ -147,6 +145,7 @@ COMMAND = VllmCommandLine(
             "lmcache_max_local_cpu_size",
             "lmcache_local_disk",
             "lmcache_max_local_disk_size",
+            "lmcache_chunk_size",
         )
     ),
 )

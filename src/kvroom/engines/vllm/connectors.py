@@ -95,11 +95,12 @@ def refused(setup: VllmSetup) -> Against | None:
         return None
     if serves_groups(setup, name) or not (_comes_late(setup) or _asked(setup)):
         return None
-    return Against(
-        f"{name} does not serve layers in groups, and the hybrid cache manager is on",
-        "disable_hybrid_kv_cache_manager",
-        STAYS_ON,
-    )
+    why = f"{name} does not serve layers in groups, and the hybrid cache manager is on"
+    if any(kind.recurrent for kind, _ in setup.d.model.stores):  # it does not start with that off
+        since = SERVES_GROUPS.get(name)
+        later = f"vLLM {'.'.join(map(str, since))} or later, or " if since else ""
+        return Against(why, f"{later}no tier below the GPU")
+    return Against(why, "disable_hybrid_kv_cache_manager", STAYS_ON)
 
 
 def _asked(setup: VllmSetup) -> bool:

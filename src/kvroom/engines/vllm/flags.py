@@ -172,6 +172,7 @@ VARIABLES = (
     "lmcache_max_local_cpu_size",
     "lmcache_local_disk",
     "lmcache_max_local_disk_size",
+    "lmcache_chunk_size",
 )
 """Environment variables that bear on memory, as they are called among the flags."""
 MEMORY_FLAGS = frozenset(READERS) | {"max_model_len", "usage_context", *VARIABLES}

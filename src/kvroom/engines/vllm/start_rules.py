@@ -226,7 +226,7 @@ def _state_blocks(pool_question: PoolQuestion) -> Why:
     ):
         return None
     batch = batching(setup)
-    if batch.sequences <= pool.num_blocks or not captures(setup, batch).whole:
+    if not 0 < pool.num_blocks < batch.sequences or not captures(setup, batch).whole:
         return None
     return Against(
         f"max_num_seqs {batch.sequences:,} exceeds the {pool.num_blocks:,} blocks that hold "
