@@ -653,9 +653,13 @@ def _sessions_of(
     from kvroom.workloads.synthetic import Synthetic, parse
     from kvroom.workloads.traces.pool import pool_of
 
+    made_up = isinstance(given, str) and "=" in given and not os.path.exists(given)  # noqa: PTH110 (a SPEC may be too long for a path)
+    if pauses != 1 and (made_up or isinstance(given, Synthetic)):
+        fix = "Write them in the SPEC: think=…, tool=…."
+        raise KvroomError("--pauses", pauses, "is of a trace's sessions", fix)
     if isinstance(given, Synthetic):
         return "", given, users or given.users or None
-    if isinstance(given, str) and "=" in given and not os.path.exists(given):  # noqa: PTH110 (a SPEC may be too long for a path)
+    if made_up:
         made = parse(given, "SPEC")
         if not made.users:
             fix = "Write agents=40, or arrivals=closed:40."

@@ -2,6 +2,7 @@
 
 import pytest
 
+import kvroom
 from kvroom.errors import KvroomError
 from support import ask, check_told
 
@@ -74,3 +75,23 @@ def test_a_wrong_file_is_told(times):
         plan({"kvroom_calibration": 1, "times": times})
     assert e.value.field.startswith("calibration")
     check_told(e.value)
+
+
+def test_a_point_holds_by_any_name_of_its_model_and_card():
+    point = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100", "concurrency": 8}
+    point |= {"input_tokens": 1000, "output_tokens": 200, "tpot_s": 0.02}
+    times = {"kvroom_calibration": 1, "times": {"points": [point]}}
+    asked = {"gpu": "H100-SXM", "context_tokens": 8192, "concurrency": 8, "calibration": times}
+    drawn = kvroom.plan(model="llama-3.1-8b", **asked)
+    assert not any("calibration" in warning for warning in drawn.warnings)
+    other = kvroom.plan(model="qwen3-8b", **asked)
+    told = [warning for warning in other.warnings if "none of the calibration's times" in warning]
+    assert told and "Llama-3.1-8B-Instruct h100" in told[0]
+
+
+def test_no_measurement_makes_a_step_quicker_than_the_card_reads():
+    point = {"concurrency": 1, "context_tokens": 100, "step_s": 1e-7}
+    times = {"kvroom_calibration": 1, "times": {"points": [point]}}
+    asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "context_tokens": 8192, "concurrency": 1}
+    step = kvroom.plan(**asked, calibration=times).step
+    assert step.seconds >= 16e9 / 3.36e12

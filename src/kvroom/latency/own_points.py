@@ -15,13 +15,17 @@ from typing import Any, NamedTuple
 
 from kvroom.engines.corrections import check
 from kvroom.errors import KvroomError
+from kvroom.hardware import catalogue as hardware
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import SPREAD, Load, lengths_of, served
-from kvroom.latency.step_time import Clock
+from kvroom.latency.step_time import SHARES, Clock
+from kvroom.models import catalogue as models
+from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import check_float, check_int, parse_tokens
 
+WHOSE = ("model", "gpu", "engine", "tp")
 METRICS = {"step_s": "step", "tpot_s": "tpot", "ttft_s": "ttft"}
 
 
@@ -67,17 +71,40 @@ def points_for(value: Any, deployment: Deployment, model: Any) -> list[Mapping[s
     for point in points:
         if not any(metric in point for metric in METRICS):
             raise KvroomError("calibration.times.points", point, "says no time", _FIX)
-    own = {
-        "engine": deployment.engine,
-        "gpu": deployment.device.name,
-        "model": model,
-        "tp": deployment.layout.tp,
-    }
     return [
         point
         for point in points
-        if all(point[key] == value for key, value in own.items() if point.get(key) is not None)
+        if point.get("engine") in (None, deployment.engine)
+        and point.get("tp") in (None, deployment.layout.tp, str(deployment.layout.tp))
+        and (point.get("gpu") is None or _is_card(point["gpu"], deployment.device.name))
+        and (point.get("model") in (None, model) or _is_model(point["model"], deployment.model))
     ]
+
+
+def _is_card(said: Any, name: str) -> bool:
+    try:
+        return said == name or hardware.find(said).name == name
+    except KvroomError:
+        return False
+
+
+def _is_model(said: Any, spec: ModelSpec) -> bool:
+    """Whether the catalogue's model of that name has the shape of ``spec``, under whatever name."""
+    try:
+        found = models.find(said)
+    except KvroomError:
+        return False
+    return replace(found, name=spec.name, source=spec.source) == spec
+
+
+def unused(value: Any, deployment: Deployment, model: Any) -> str:
+    """A warning where a calibration has points and none of them holds here; else nothing."""
+    held = points_for(value, deployment, model)
+    points = check(value).get("times", {}).get("points", ())
+    if held or not points:
+        return ""
+    of = sorted({" ".join(str(point[key]) for key in WHOSE if key in point) for point in points})
+    return f"none of the calibration's times holds here: they are of {'; '.join(of)}"
 
 
 Place = tuple[float, float]
@@ -94,14 +121,28 @@ def drawn_to(
     if steps:
         pairs = [(_place(step), log(m / t)) for step in steps for m, t in _steps(timing, step)]
         drawn = _Drawn.of(pairs, here)
-        k = timing.clock.k
-        clock = replace(timing.clock, k=replace(k, scale=k.scale * exp(drawn.log)))
+        clock = _scaled(timing.clock, exp(drawn.log))
         timing = _with(timing, clock, ("step", "tpot", "whole"), drawn)
     if firsts:
         drawn = _Drawn.of([(_place(first), _first(timing, first)) for first in firsts], here)
         clock = replace(timing.clock, first_ratio=timing.clock.first_ratio * exp(drawn.log))
         timing = _with(timing, clock, ("ttft",), drawn)
     return timing
+
+
+def _scaled(clock: Clock, ratio: float) -> Clock:
+    """The clock ``ratio`` times as slow, and no quicker than its card can read and compute."""
+    scale = clock.k.scale * ratio
+    k = replace(clock.k, scale=scale)
+    held = {name: min(getattr(k, name), scale) for name in (*SHARES, "cache_eta")}
+    k = replace(k, **held)
+    read, computed = max(k.wide_eta, k.narrow_eta), max(k.wide_mu, k.narrow_mu)
+    k = replace(
+        k,
+        expert_eta=min(k.expert_eta, scale / read),
+        expert_mu=min(k.expert_mu, scale / computed),
+    )
+    return replace(clock, k=k)
 
 
 def place_of(users: float, tokens: float) -> Place:

@@ -38,6 +38,7 @@ from kvroom.latency.disaggregation import (
 from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
+from kvroom.latency.own_points import unused
 from kvroom.latency.traffic import Traffic
 from kvroom.planner.host import with_host
 from kvroom.planner.layout import laid_out
@@ -160,6 +161,8 @@ def place(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None =
             deployment, answer, scenario.calibration, scenario.model
         )
         warnings += said
+        if idle := unused(scenario.calibration, deployment, scenario.model):
+            warnings += (idle,)
     warnings += unknown_accounts(answer.accounts)
     if answer.context_tokens is not None:
         deployment = replace(deployment, context_tokens=answer.context_tokens)
