@@ -205,7 +205,9 @@ def test_what_no_number_of_replicas_holds(small):
         workload={"arrivals": "day:1e6/day", "input": 120, "output": 20},
     )
     assert not found.holds
-    assert found.summary().startswith("No number of replicas (1 x L4 each) holds tpot_p95=5 ms")
+    assert found.summary().startswith(
+        "No number of replicas up to 10,000 (1 x L4 each) holds tpot_p95=5 ms"
+    )
     assert found.figures["hours"] == []
 
 

@@ -171,6 +171,11 @@ def _regions(field: str, text: str) -> tuple[Region, ...]:
                 check_float(field, number(field, ahead, fix), low=-12.0, high=14.0, unit="hours"),
             )
         )
+    hours = [region.ahead_h for region in found]
+    for ahead in hours:
+        if hours.count(ahead) > 1:
+            why = f"has two regions {ahead:g} hours ahead of UTC"
+            raise KvroomError(field, text, why, "Add their shares up.")
     total = sum(region.share for region in found)
     if abs(total - 1.0) > ROUNDED:
         whole = "+".join(f"{r.share / total:.3g}@{r.ahead_h:g}" for r in found)

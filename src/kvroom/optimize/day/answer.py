@@ -8,6 +8,7 @@ from typing import Any
 from kvroom.answer import charts, html
 from kvroom.answer.shown import Shown, table_of
 from kvroom.optimize.day.question import DayQuestion
+from kvroom.scenario.values import MAX_REPLICAS
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import show_seconds
@@ -54,7 +55,8 @@ class Day(Shown):
         if question.replicas is not None:
             return self._fixed(slo, requests, card)
         if replicas["busiest"] is None:
-            return f"No number of replicas ({card} each) holds {slo} all day{self._alone()}."
+            most = f"No number of replicas up to {MAX_REPLICAS:,} ({card} each)"
+            return f"{most} holds {slo} through a day of {requests}{self._alone()}."
         cost = figures["cost"]
         few, many = replicas["quietest"], replicas["busiest"]
         span = f"{few:,} to {many:,}" if few < many else f"{many:,}"
