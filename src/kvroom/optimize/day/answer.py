@@ -8,9 +8,9 @@ from typing import Any
 from kvroom.answer import charts, html
 from kvroom.answer.shown import Shown, table_of
 from kvroom.optimize.day.question import DayQuestion
-from kvroom.scenario.values import MAX_REPLICAS
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import MAX_REPLICAS
 from kvroom.units import show_seconds
 
 
