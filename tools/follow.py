@@ -365,6 +365,8 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
         lone_prompt_uncapped=rules.lone_prompt_uncapped,
         state_short_of_end=rules.state_short_of_end,
     )
+    if "scheduler_reserve_full_isl" not in script["engine"]:
+        config = replace(config, scheduler_reserve_full_isl=rules.reserves_whole_prompt)
     engine = replace(read.engine, groups=groups, config=config)
     if not rules.sparse_retention:
         engine = replace(engine, prefix_cache_retention_interval=None)

@@ -16,6 +16,7 @@ import gc
 import importlib
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,6 +41,7 @@ MOVED: dict[str, tuple[str, ...]] = {
     ),
     "set_current_vllm_config": ("vllm.config",),
     "initialize_model": ("vllm.model_executor.model_loader.utils",),
+    "_initialize_model": ("vllm.model_executor.model_loader.loader",),
     "EngineCore": ("vllm.v1.engine.core",),
     "Executor": ("vllm.v1.executor", "vllm.v1.executor.abstract"),
     "GPUModelRunner": ("vllm.v1.worker.gpu_model_runner",),
@@ -58,9 +60,15 @@ MOVED: dict[str, tuple[str, ...]] = {
 """Where a name is defined, the newest place first."""
 KERNELS = r"vllm(\.\w+)*\._(\w+_)?C(_stable_libtorch)?|vllm\.third_party\.flashmla\..*"
 """Compiled modules, which load only beside a card's driver."""
-OPTIONAL = r"(tilelang|cutlass|gguf)(\..*)?"
+OPTIONAL = r"(tilelang|cutlass|gguf|vllm\.vllm_flash_attn)(\..*)?"
 """Packages that a server's environment has, and which modules need at their import."""
 SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
+USES_V1 = "VLLM_USE_V1"
+"""Where releases with two engines keep which of them serves."""
+CHOSEN = USES_V1 in os.environ
+"""Whether the user chose it; else each question does, which would stay for the next."""
+HOST_BYTES = 2**40
+"""Main memory of the card's machine, of which older configurations set some aside."""
 PLACE_BITS = 40
 """A block's hash has its place in so many low bits, a request's moment its number."""
 
@@ -68,6 +76,48 @@ PLACE_BITS = 40
 def _named(name: str) -> Any:
     """The object called ``name``, wherever this release keeps it."""
     return named(MOVED, name)
+
+
+def _loader() -> Any:
+    """What makes a model's layers; 0.8.5 calls it otherwise."""
+    try:
+        return _named("initialize_model")
+    except ImportError:
+        return _named("_initialize_model")
+
+
+def _concurrency(config: Any, made: Any) -> float:
+    """How many requests of the longest length the cache holds, as the release computes what it prints."""
+    try:
+        of = _named("get_max_concurrency_for_kv_cache_config")
+    except ImportError:  # 0.8.5: all layers are of one kind, and it says tokens by length
+        tokens = made.num_blocks * config.cache_config.block_size
+        return float(tokens / config.model_config.max_model_len)
+    return float(of(config, made))
+
+
+def _cache_dtype(config: Any) -> Any:
+    """The width that a runner of 0.8.5 lays its cache out with."""
+    told = config.cache_config.cache_dtype
+    if told == "auto":
+        return config.model_config.dtype
+    names: Any = importlib.import_module("vllm.utils")
+    return getattr(names, "STR_DTYPE_TO_TORCH_DTYPE", {}).get(told)
+
+
+class OlderEngineError(Exception):
+    """A server of this release would serve the question by the engine before ``EngineCore``."""
+
+
+def _configured(args: Any) -> Any:
+    """A server's configuration of its arguments."""
+    if not CHOSEN:
+        os.environ.pop(USES_V1, None)
+    config = args.create_engine_config(_named("UsageContext").OPENAI_API_SERVER)
+    if os.environ.get(USES_V1) == "0":
+        why = "it falls back to its V0 engine for this, whose cache and scheduler are not asked"
+        raise OlderEngineError(why)
+    return config
 
 
 class Processes:
@@ -153,6 +203,15 @@ def _pretend(card: dict[str, Any]) -> None:
         name: classmethod(lambda cls, *_, _value=value, **__: _value)
         for name, value in facts.items()
     }
+    machine = {
+        "_cuda_device_count_stateless": lambda *_: card["count"],
+        "get_cpu_memory": lambda: HOST_BYTES,
+    }
+    for place in ("vllm.utils", "vllm.utils.torch_utils", "vllm.config", "vllm.config.cache"):
+        with contextlib.suppress(ImportError):
+            module: Any = importlib.import_module(place)
+            for name in machine.keys() & vars(module).keys():  # older configurations ask by them
+                setattr(module, name, machine[name])
     platforms._current_platform = type("Card", (base,), told)()  # type: ignore[attr-defined]
     _with_triton()
 
@@ -189,7 +248,7 @@ class Worker:
         with contextlib.suppress(ImportError):
             workspace: Any = importlib.import_module("vllm.v1.worker.workspace")
             workspace.init_workspace_manager(device)
-        initialize, current = _named("initialize_model"), _named("set_current_vllm_config")
+        initialize, current = _loader(), _named("set_current_vllm_config")
         dtype = _named("set_default_torch_dtype")
         with on_meta(), current(config), dtype(config.model_config.dtype), device:
             self.model = initialize(config)
@@ -198,8 +257,9 @@ class Worker:
             if draft is not None and drafts.method not in ("ngram", "medusa", "mlp_speculator"):
                 filled(initialize, vllm_config=config, model_config=draft, prefix="draft")
         platform = importlib.import_module("vllm.platforms").current_platform
-        if hasattr(platform, "update_block_size_for_backend"):
+        if hasattr(type(platform), "update_block_size_for_backend"):  # it has any name as None
             platform.update_block_size_for_backend(config)
+        self.kv_cache_dtype = _cache_dtype(config)  # older runners ask no layer of theirs
         runner = _named("GPUModelRunner")
         with current(config):
             self.specs = runner.get_kv_cache_spec(self)
@@ -299,6 +359,13 @@ def _spec_of(group: dict[str, Any], engine: dict[str, Any]) -> Any:
     import torch
 
     kinds: Any = importlib.import_module("vllm.v1.kv_cache_interface")
+    kind = {
+        "sliding_window": "SlidingWindowSpec",
+        "chunked_local": "ChunkedLocalAttentionSpec",
+        "mamba": "MambaSpec",
+    }.get(group["type"], "FullAttentionSpec")
+    if not hasattr(kinds, kind):
+        raise ImportError(f"{kind}: its cache has no layers of that kind")
     size, dtype = group["block_size"], torch.bfloat16
     heads = {"block_size": size, "num_kv_heads": 1, "head_size": 64, "dtype": dtype}
     heads["use_mla"] = False
@@ -352,10 +419,13 @@ def _scripted(engine: dict[str, Any]) -> Any:
     given = {"model": str(folder), "load_format": "dummy", "skip_tokenizer_init": True}
     known = {field.name for field in dataclasses.fields(args)}
     told = {**switches, **valued}
+    for name in ("async_scheduling", "watermark", "scheduler_reserve_full_isl"):
+        if name not in known and engine.get(name):
+            raise ValueError(f"this release has no {name}")
     if "prefix_cache_retention_interval" in known:
         told["prefix_cache_retention_interval"] = interval
     made = args(**given, **{name: value for name, value in told.items() if name in known})
-    config = made.create_engine_config(_named("UsageContext").OPENAI_API_SERVER)
+    config = _configured(made)
     if any(group["type"] == "mamba" for group in engine["groups"]):
         cached = engine["enable_prefix_caching"]
         config.cache_config.mamba_cache_mode = "align" if cached else "none"
@@ -368,15 +438,20 @@ def _scripted(engine: dict[str, Any]) -> Any:
         interface.KVCacheConfig,
         num_blocks=engine["num_gpu_blocks"],
         kv_cache_tensors=[],
+        tensors={},  # as 0.8.5 calls them
         kv_cache_groups=groups,
         prefix_cache_retention_interval=interval,
     )
     core: Any = importlib.import_module("vllm.v1.engine.core")
-    before, core.get_kv_cache_configs = core.get_kv_cache_configs, lambda *_, **__: [cache]
+    name, answer = "get_kv_cache_configs", lambda *_, **__: [cache]
+    if not hasattr(core, name):  # one worker's at a time
+        name, answer = "get_kv_cache_config", lambda *_, **__: cache
+    before = getattr(core, name)
+    setattr(core, name, answer)
     try:
         return _named("EngineCore")(config, _executor([2**40]), log_stats=False)
     finally:
-        core.get_kv_cache_configs = before
+        setattr(core, name, before)
 
 
 def _told(spec: Any) -> dict[str, Any]:
@@ -469,10 +544,11 @@ class VllmAsked:
                 raise ImportError(why) from error
             raise
         self.core = core
-        config, made = core.vllm_config, core.scheduler.kv_cache_config
+        config = getattr(core, "vllm_config", None) or core.scheduler.vllm_config
+        made = core.scheduler.kv_cache_config
         concurrency = None
         if made.kv_cache_groups:
-            concurrency = _named("get_max_concurrency_for_kv_cache_config")(config, made)
+            concurrency = _concurrency(config, made)
         cache, settings = config.cache_config, config.scheduler_config
         return {
             "unread": unread,
@@ -494,7 +570,7 @@ class VllmAsked:
     def _core(self) -> tuple[Any, list[str]]:
         words, cache_bytes = self.question
         args, unread = _arguments(words)
-        config = args.create_engine_config(_named("UsageContext").OPENAI_API_SERVER)
+        config = _configured(args)
         executor = _executor(cache_bytes)
         return _named("EngineCore")(config, executor, log_stats=False), unread
 
@@ -747,7 +823,8 @@ class Player:
             sampled_token_ids=sampled,
         )
         told = self.scheduler.update_from_output(output, made)
-        outputs = [one for each in told.values() for one in each.outputs]
+        by_client = told.values() if isinstance(told, dict) else [told]  # 0.8.5 knows one client
+        outputs = [one for each in by_client for one in each.outputs]
         finished = [one.request_id for one in outputs if one.finish_reason is not None]
         for name in finished:
             self.running.discard(name)
