@@ -55,6 +55,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "model_type": "deepseek_v3",
         "max_position_embeddings": 163840,
         "hidden_size": 7168,
+        "moe_layer_freq": 1,
+        "topk_method": "noaux_tc",
         "num_attention_heads": 128,
         "num_hidden_layers": 61,
         "vocab_size": 129280,
