@@ -57,6 +57,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "hidden_size": 7168,
         "moe_layer_freq": 1,
         "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
         "num_attention_heads": 128,
         "num_hidden_layers": 61,
         "vocab_size": 129280,

@@ -259,7 +259,6 @@ class Worker:
         platform = importlib.import_module("vllm.platforms").current_platform
         if hasattr(type(platform), "update_block_size_for_backend"):  # it has any name as None
             platform.update_block_size_for_backend(config)
-        self.kv_cache_dtype = _cache_dtype(config)  # older runners ask no layer of theirs
         runner = _named("GPUModelRunner")
         with current(config):
             self.specs = runner.get_kv_cache_spec(self)
@@ -269,6 +268,11 @@ class Worker:
         utils = importlib.import_module("vllm.v1.attention.backends.utils")
         backends = _named("get_current_attn_backends")(self.vllm_config)
         return [layout.name for layout in utils.get_supported_kv_cache_layouts(backends)]
+
+    @property
+    def kv_cache_dtype(self) -> Any:
+        """What older runners lay all layers' cache out with."""
+        return _cache_dtype(self.vllm_config)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"a worker without a model has no {name}")
