@@ -354,8 +354,9 @@ def asked(
         ours, theirs = figures(own), figures(told.workings)
         model = own.deployment.model.model_type
         if NO_MODEL.search(refusal):
-            rows.append({"name": case.name, "unasked": f"it has no model of type {model}"})
-            print(f"unasked  {case.name}: it has no model of type {model}", flush=True)
+            lacks = f"it and its transformers know no model of type {model}"
+            rows.append({"name": case.name, "unasked": lacks})
+            print(f"unasked  {case.name}: {lacks}", flush=True)
             continue
         unread = [word for word in told.told.get("unread", ()) if str(word).startswith("--")]
         lacks = ", ".join(word for word in unread if word not in BYTES_FLAGS)

@@ -19,6 +19,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ MOVED: dict[str, tuple[str, ...]] = {
 """Where a name is defined, the newest place first."""
 KERNELS = r"vllm(\.\w+)*\._(\w+_)?C(_stable_libtorch)?|vllm\.third_party\.flashmla\..*"
 """Compiled modules, which load only beside a card's driver."""
-OPTIONAL = r"(tilelang|cutlass|gguf|vllm\.vllm_flash_attn)(\..*)?"
+OPTIONAL = r"(tilelang|cutlass|gguf|diskcache|vllm\.vllm_flash_attn)(\..*)?"
 """Packages that a server's environment has, and which modules need at their import."""
 SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
 USES_V1 = "VLLM_USE_V1"
@@ -330,7 +331,11 @@ def _executor(cache_bytes: Sequence[int]) -> type:
 
         @property
         def max_concurrent_batches(self) -> int:
-            return int(getattr(self.vllm_config, "max_concurrent_batches", 1))
+            told = getattr(self.vllm_config, "max_concurrent_batches", None)
+            if told is None:  # older releases leave it to the executor
+                overlaps = getattr(self.scheduler_config, "async_scheduling", False)
+                told = 2 if overlaps else self.parallel_config.pipeline_parallel_size
+            return int(told)
 
         def execute_model(self, *_: Any, **__: Any) -> Any:
             raise NotImplementedError("no model is run")
@@ -381,6 +386,8 @@ def _spec_of(group: dict[str, Any], engine: dict[str, Any]) -> Any:
             return given_to(kinds.ChunkedLocalAttentionSpec, **heads, **{name: group["chunk"]})
         case "mamba":
             caching = engine["enable_prefix_caching"]
+            if caching and not hasattr(kinds.MambaSpec, "mamba_cache_mode"):
+                raise ImportError("mamba_cache_mode: it keeps states otherwise")
             saved = group.get("prefill_checkpoint", 0)
             return given_to(
                 kinds.MambaSpec,
@@ -438,6 +445,9 @@ def _scripted(engine: dict[str, Any]) -> Any:
         filled(interface.KVCacheGroupSpec, layer_names=[f"layer.{number}"], kv_cache_spec=spec)
         for number, spec in enumerate(_spec_of(group, engine) for group in engine["groups"])
     ]
+    core: Any = importlib.import_module("vllm.v1.engine.core")
+    if not hasattr(core, "resolve_kv_cache_block_sizes"):  # it names stretches of a block of its flags
+        config.cache_config.block_size = gcd(*(group["block_size"] for group in engine["groups"]))
     cache = given_to(
         interface.KVCacheConfig,
         num_blocks=engine["num_gpu_blocks"],
@@ -446,7 +456,6 @@ def _scripted(engine: dict[str, Any]) -> Any:
         kv_cache_groups=groups,
         prefix_cache_retention_interval=interval,
     )
-    core: Any = importlib.import_module("vllm.v1.engine.core")
     name, answer = "get_kv_cache_configs", lambda *_, **__: [cache]
     if not hasattr(core, name):  # one worker's at a time
         name, answer = "get_kv_cache_config", lambda *_, **__: cache
@@ -496,6 +505,12 @@ class Hashes:
         shared = place < self.named
         name = self.names[place // self.unit] if shared else -(self.index + 1)
         return (name << PLACE_BITS | place).to_bytes(32, "little", signed=True)
+
+    def tokens_of(self, count: int) -> list[int]:
+        """``count`` token ids that tell its blocks apart as the hashes do, where a release hashes them itself."""
+        blocks = range(-(-count // self.tokens))
+        ids = (int.from_bytes(self.at(place), "little", signed=True) for place in blocks)
+        return [each for each in ids for _ in range(self.tokens)][:count]
 
 
 class VllmAsked:
@@ -645,6 +660,8 @@ class Player:
         self.number = 0
         self.drafts = int(getattr(self.scheduler, "num_spec_tokens", 0))
         self.by_itself = hasattr(self.scheduler, "_spec_token_placeholders")
+        hashes = hasattr(self.scheduler.kv_cache_manager, "req_to_block_hashes")
+        self.by_tokens = hashes and not hasattr(core, "request_block_hasher")
         self.model_output = _named("ModelRunnerOutput")
         self.blank: dict[str, Any] = {
             field.name: {} if field.name.endswith("_dict") else None
@@ -716,6 +733,9 @@ class Player:
             names, unit, named = shares or ((), 1, 0)
             hashes = Hashes(index, names, unit, named, self.hash_tokens)
             hasher = hashes if hasher is not None else None
+            if self.by_tokens:
+                text = hashes.tokens_of(prompt + length)
+                ids, self.answers[name] = text[:prompt], iter(text[prompt:])
         else:
             ids = [token for first, count in prompt for token in range(first, first + count)]
             length = sum(count for _, count in output)
