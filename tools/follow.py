@@ -55,7 +55,8 @@ MOST_EXPLAINED = 12
 NO_REASON = re.compile(r"Assertion failed, \[|^AssertionError$")
 """A refusal that says nothing of what it refuses."""
 NO_MODEL = re.compile(
-    r"does not recognize this architecture|Unrecognized configuration class|architectures \[.*not supported"
+    r"does not recognize this architecture|Unrecognized configuration class|"
+    r"No model architectures are specified|architectures \[.*not supported"
 )
 """How a release, or the transformers of its time, says that it has no such model."""
 BYTES_FLAGS = frozenset(("--kv-cache-memory-bytes",))

@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from math import gcd
 from pathlib import Path
@@ -162,6 +163,14 @@ class Printed(logging.Handler):
         found = SIZE.search(record.getMessage())
         if found:
             self.tokens = int(found[1].replace(",", ""))
+
+
+def _print_anew() -> None:
+    """Let vLLM print what it prints once, though the question before had it printed."""
+    logger = sys.modules.get("vllm.logger")
+    for name, value in vars(logger).items() if logger else ():
+        if name.endswith("_once") and hasattr(value, "cache_clear"):
+            value.cache_clear()
 
 
 def _with_triton() -> None:
@@ -551,6 +560,7 @@ class VllmAsked:
         stage."""
         self.question, self.players = (words, cache_bytes), []
         self.printed.tokens = None
+        _print_anew()
         log = logging.getLogger("vllm")
         if self.printed not in log.handlers:  # it may have been configured anew
             log.addHandler(self.printed)
@@ -663,9 +673,12 @@ class Player:
         hashes = hasattr(self.scheduler.kv_cache_manager, "req_to_block_hashes")
         self.by_tokens = hashes and not hasattr(core, "request_block_hasher")
         self.model_output = _named("ModelRunnerOutput")
+        fields = dataclasses.fields(self.model_output)
+        kinds = {field.name: str(field.type) for field in fields}
+        self.in_arrays = "ndarray" in kinds.get("sampled_token_ids", "")  # 0.11.2
         self.blank: dict[str, Any] = {
             field.name: {} if field.name.endswith("_dict") else None
-            for field in dataclasses.fields(self.model_output)
+            for field in fields
             if field.default is dataclasses.MISSING
             and field.default_factory is dataclasses.MISSING
             and field.name not in ("req_ids", "req_id_to_index", "sampled_token_ids")
@@ -840,6 +853,8 @@ class Player:
                 self._sampled(name, 1 + kept.get(str(int(name)), 0) if gives else 0)
                 for name, gives in zip(batch.counts, batch.samples, strict=True)
             ]
+        if self.in_arrays:
+            sampled = list(map(importlib.import_module("numpy").array, sampled))
         made = self.model_output(
             **self.blank,
             req_ids=batch.names,
