@@ -455,7 +455,7 @@ def _scripted(engine: dict[str, Any]) -> Any:
         for number, spec in enumerate(_spec_of(group, engine) for group in engine["groups"])
     ]
     core: Any = importlib.import_module("vllm.v1.engine.core")
-    if not hasattr(core, "resolve_kv_cache_block_sizes"):  # it names stretches of a block of its flags
+    if not hasattr(core, "resolve_kv_cache_block_sizes"):  # it hashes by the block of its flags
         config.cache_config.block_size = gcd(*(group["block_size"] for group in engine["groups"]))
     cache = given_to(
         interface.KVCacheConfig,
@@ -516,7 +516,7 @@ class Hashes:
         return (name << PLACE_BITS | place).to_bytes(32, "little", signed=True)
 
     def tokens_of(self, count: int) -> list[int]:
-        """``count`` token ids that tell its blocks apart as the hashes do, where a release hashes them itself."""
+        """``count`` token ids that tell blocks apart as the hashes do, for a release that hashes them."""
         blocks = range(-(-count // self.tokens))
         ids = (int.from_bytes(self.at(place), "little", signed=True) for place in blocks)
         return [each for each in ids for _ in range(self.tokens)][:count]
