@@ -39,7 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
     # one replica: arrivals as uneven as they come
     "alone": {"share": 0.1, "replicas": 1, "day": "peak=1.6:at=15", **SHORT},
     # more than they can do from noon to six: requests pile up and drain
-    "overrun": {"share": 0.1, "replicas": 1, "day": "peak=2:at=15", "more": 1.08, **SHORT},
+    "overrun": {"share": 0.1, "replicas": 1, "day": "peak=2:at=15", **SHORT},
     # chats that share a system prompt, in two regions
     "chats": {
         "share": 0.1,
@@ -57,7 +57,7 @@ METRICS = ("ttft", "tpot")
 
 def question(name: str, requests: float) -> Scenario:
     case = dict(CASES[name])
-    many = requests * case.pop("share") * case.pop("more", 1.0) / case.get("turns", 1)
+    many = requests * case.pop("share") / case.get("turns", 1)
     arrivals = f"day:{many:.0f}/day:{case.pop('day')}"
     keys = {"model": "llama-3-8b", "gpu": "L4", "replicas": case.pop("replicas")}
     return Scenario.from_dict({**keys, "workload": {"arrivals": arrivals, **case}})

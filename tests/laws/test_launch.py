@@ -308,7 +308,7 @@ def test_tiers_are_written_as_the_engine_calls_them() -> None:
     assert "LMCACHE_MAX_LOCAL_DISK_SIZE=500" in text
     text = engine_command(work(Scenario.from_dict(asked | disk | {"engine": "sglang"}))).command
     assert "--enable-hierarchical-cache" in text
-    assert "# the tier nvme is not written" in text
+    assert "--hicache-storage-backend file" in text
     made = engine_command(work(Scenario.from_dict(asked | host | {"engine": "tensorrt-llm"})))
     assert any("tiers are not written" in note for note in made.notes)
 

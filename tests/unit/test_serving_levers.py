@@ -70,7 +70,7 @@ def test_prediction_layers_where_the_model_has_them():
 
 
 def test_drafts_that_are_asked_can_be_left():
-    asked = {"method": "ngram", "acceptance_rate": 0.1}
+    asked = {"method": "ngram", "acceptance_rate": 0.02}
     found = levers(question(speculation=asked, concurrency=256), by="step")
     none = next(p for p in found.levers if p.lever.id == "speculation=null")
     assert none.changes == {"speculation": None}

@@ -98,7 +98,8 @@ def test_each_figure_is_the_command_lines(visit: Any) -> None:
         with decimal_memory():
             want = json.loads(CliRunner().invoke(main, [*shown, "--json"]).stdout)
         v.page.wait_for_function(
-            "c => document.getElementById('levers-figure').answer.scenario.model === c",
+            """c => ['levers', 'tiers', 'reality'].every(
+                (of) => document.getElementById(`${of}-figure`).answer?.scenario.model === c)""",
             arg=want["scenario"]["model"],
         )
         got = held(v, "levers-figure")

@@ -76,9 +76,17 @@ class KVCacheGroup:
         return min(upto, (request.cached_blocks[self.index] + 1) * size - 1) if caching else upto
 
     def need(
-        self, request: ServedRequest, tokens: int, hits: Sequence[int], computed: int, capped: bool
+        self,
+        request: ServedRequest,
+        tokens: int,
+        hits: Sequence[int],
+        computed: int,
+        *,
+        capped: bool,
+        brought: int = 0,
     ) -> int:
-        """Free blocks that it takes to hold ``tokens``, of which ``computed`` are (hits included).
+        """Free blocks that it takes to hold ``tokens``, of which ``computed`` are (hits included, and as many
+        as are ``brought`` behind them from elsewhere).
 
         ``hits`` are cached blocks about to be shared: those nobody holds count as taken from the free
         ones. ``capped`` asks for admission, where giving old blocks back is counted on.
@@ -93,10 +101,13 @@ class KVCacheGroup:
             return new
         references = self.pool.references
         new += sum(1 for hit in hits[max(0, skipped - num_blocks) :] if hit and not references[hit])
-        return new + (1 if computed % self.block_tokens else 0)
+        return new + (1 if (computed - brought) % self.block_tokens else 0)
 
-    def adopt(self, request: ServedRequest, hits: Sequence[int], computed: int) -> None:
-        """Put the cached blocks ``hits``, a prefix of ``computed`` tokens, at the head of its table."""
+    def adopt(
+        self, request: ServedRequest, hits: Sequence[int], computed: int, brought: int = 0
+    ) -> None:
+        """Put the cached blocks ``hits`` at the head of its table: of a prefix of ``computed`` tokens all but
+        those that are ``brought`` behind them."""
         skipped = max(0, self.skipped_tokens(computed)) // self.block_tokens
         shared = hits[skipped:]
         for block in shared:
@@ -105,8 +116,9 @@ class KVCacheGroup:
         table.extend([0] * skipped)
         table.extend(shared)
         request.cached_blocks[self.index] = len(table)
-        if shared and computed % self.block_tokens:
-            place = computed // self.block_tokens
+        found = computed - brought
+        if shared and found % self.block_tokens:
+            place = found // self.block_tokens
             request.partial_hits[self.index] = (place, shared[-1])
             request.cached_blocks[self.index] = place
 

@@ -46,7 +46,14 @@ class AlignedMambaGroup(MambaGroup):
         self.step_keys.clear()
 
     def need(
-        self, request: ServedRequest, tokens: int, hits: Sequence[int], computed: int, capped: bool
+        self,
+        request: ServedRequest,
+        tokens: int,
+        hits: Sequence[int],
+        computed: int,
+        *,
+        capped: bool,
+        brought: int = 0,
     ) -> int:
         pool = self.pool
         if hits and pool.keys[hits[-1]] in self.step_keys:
@@ -57,7 +64,7 @@ class AlignedMambaGroup(MambaGroup):
             state = request.mamba_states.setdefault(self.index, MambaState())
             state.checkpoint = checkpoint
         new = max(0, -(-tokens // self.block_tokens) - len(hits) - len(table))
-        part = bool(hits) and computed % self.block_tokens != 0
+        part = bool(hits) and (computed - brought) % self.block_tokens != 0
         part = part or self.index in request.partial_hits
         if part:
             new = max(new, 0) + 1

@@ -189,19 +189,22 @@ class PrefixCache:
         free = self.pool.free - headroom
         if whole:
             known = min(request.num_tokens, self.context_tokens)
-            if self._need(request, known, blocks, computed, capped=True) > free:
+            if self._need(request, known, blocks, computed, brought, capped=True) > free:
                 return False
         tokens = min(computed + new_tokens + ahead, self.context_tokens)
         processed = max(0, computed - request.in_flight_tokens)
         for group in self.groups:
             group.trim(request, processed)
-        if self._need(request, tokens, blocks, computed, capped=False) > self.pool.free - headroom:
+        if (
+            self._need(request, tokens, blocks, computed, brought, capped=False)
+            > self.pool.free - headroom
+        ):
             return False
         if fits is not None:
             fits()
         if any(blocks) or brought:
             for group, shared in zip(self.groups, blocks, strict=True):
-                group.adopt(request, shared, computed)
+                group.adopt(request, shared, computed, brought)
         for group in self.groups:
             group.grow(request, tokens, self._copies)
         # Tokens count as cached once scheduled: a request later in the same step may hit them.
@@ -219,11 +222,12 @@ class PrefixCache:
         tokens: int,
         blocks: Sequence[Sequence[int]],
         computed: int,
+        brought: int,
         *,
         capped: bool,
     ) -> int:
         return sum(
-            group.need(request, tokens, shared, computed, capped)
+            group.need(request, tokens, shared, computed, capped=capped, brought=brought)
             for group, shared in zip(self.groups, blocks, strict=True)
         )
 

@@ -293,7 +293,7 @@ def _blocks(cache: PrefixCache, tokens: int) -> int:
 
     one = ServedRequest(0, 0, tokens, 1)
     cache.enter(one)
-    return sum(group.need(one, tokens, (), 0, True) for group in cache.groups)
+    return sum(group.need(one, tokens, (), 0, capped=True) for group in cache.groups)
 
 
 def command_of(scenario: Scenario, *more: str) -> str:
