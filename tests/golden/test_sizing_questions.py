@@ -97,7 +97,7 @@ def test_a_whole_prompt_in_one_batch_costs_cache() -> None:
     # vllm-project/vllm#10517: without chunked prefill the profile runs max_model_len tokens at once.
     sizes = [
         asked(
-            "llama-3.1-8b", "RTX-3090", engine="vllm", engine_version="0.8.5", context_tokens=29_000,
+            "llama-3.1-8b", "RTX-3090", engine="vllm", engine_version="0.11.1", context_tokens=29_000,
             engine_args={"enable_chunked_prefill": chunked},
         ).plan.memory.kv_bytes
         for chunked in (False, True)

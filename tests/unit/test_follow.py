@@ -86,6 +86,26 @@ def test_a_case_that_moved_is_told_with_where_its_rule_lies(
     assert "((9, 1, 0), {})," in (cases / "report" / "versions_row.txt").read_text()
 
 
+def test_a_model_that_came_later_is_not_asked(
+    tool: ModuleType,
+    cases: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOY", "no model")
+    assert run(tool, cases) == 0
+    text = capsys.readouterr().out
+    assert "it and its transformers know no model of type llama" in text
+    assert "0 of 0 cases equal, 1 could not be asked" in text
+
+
+def test_prompts_are_cut_whatever_is_told_before_it_was_heeded(tool: ModuleType) -> None:
+    script = next(script for each, script in tool.scripts(None) if "chunked prefill off" in each)
+    only = {"engine": script["engine"], "requests": script["requests"]}
+    assert tool.by_rules(only, "0.11.0").engine.config.enable_chunked_prefill
+    assert not tool.by_rules(only, "0.11.1").engine.config.enable_chunked_prefill
+
+
 def test_the_rule_is_found_whose_other_value_accounts_for_it(tool: ModuleType) -> None:
     hunyuan = next(case for case in tool.of_tests("vllm") if case.name == "cross-layer attention")
     before = tool.figures(tool.question(hunyuan, "vllm", "0.28.0"))

@@ -17,6 +17,7 @@ from kvroom.engines.vllm.asked import moment
 from kvroom.errors import KvroomError
 from kvroom.kvcache.request import ServedRequest
 from kvroom.observe.installed import engine as asking
+from kvroom.observe.installed.engine import installed
 from kvroom.observe.installed.process import InstalledProcess, ProcessLimits
 from kvroom.planner.plan import work
 from kvroom.scenario.scenario import Scenario
@@ -95,6 +96,29 @@ def test_its_refusal_is_an_answer(toy: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert not made.verdict.starts
     assert "the toy takes no models today" in made.verdict.sentence
     assert "kvroom's own rules would start it" in made.warnings[0]
+
+
+def test_a_release_of_other_names_is_asked_the_same(
+    toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = question(kv_cache_memory_bytes=500 * BLOCK_BYTES)
+    now = api.plan(scenario, engine_python=toy)
+    monkeypatch.setenv("TOY", "0.8.5")
+    assert api.plan(scenario, engine_python=toy).capacity == now.capacity
+
+
+def test_a_question_that_falls_back_does_not_decide_the_next(
+    toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY", "falls back")
+    monkeypatch.delenv("VLLM_USE_V1", raising=False)
+    first = work(question(kv_cache_memory_bytes=GIB))
+    other = work(question(kv_cache_memory_bytes=GIB, max_num_seqs=4))
+    with installed(toy, first) as engine:
+        for _ in range(2):
+            assert engine.plan(first).workings.answer.starts
+            with pytest.raises(KvroomError, match="falls back to its V0 engine"):
+                engine.plan(other)
 
 
 def test_too_few_bytes_are_refused_by_both(toy: str) -> None:

@@ -99,10 +99,13 @@ class AbsentModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def lacks(self, package: str) -> bool:
-        """Whether ``package`` is not installed."""
-        return all(
-            importlib.machinery.PathFinder.find_spec(package, [path]) is None for path in sys.path
-        )
+        """Whether ``package`` is not installed; a folder without modules is none."""
+        parent = sys.modules.get(package.rpartition(".")[0])
+        for path in sys.path if parent is None else parent.__path__:
+            spec = importlib.machinery.PathFinder.find_spec(package, [path])
+            if spec is not None and spec.loader is not None:
+                return False
+        return True
 
     def exec_module(self, module: types.ModuleType) -> None:
         """As importlib asks."""
@@ -154,6 +157,7 @@ def stand_in_for_driver(card: dict[str, Any]) -> None:
         "set_device": lambda *_: None,
         "empty_cache": lambda: None,
         "synchronize": lambda *_: None,
+        "graph_pool_handle": lambda: (0, 0),
     }
     for name, value in told.items():
         setattr(torch.cuda, name, value)

@@ -1,6 +1,7 @@
 """A vLLM that holds nothing: the internals that kvroom asks, over a scheduler of forty lines.
 
-Every module is made here. ``TOY`` in the environment makes it ill: hang, crash, print, hold, refuse.
+Every module is made here. ``TOY`` in the environment makes it ill: hang, crash, print, hold, refuse, or
+older: it falls back to another engine, it has no model, it lacks a function (0.8.5).
 """
 
 import argparse
@@ -86,6 +87,12 @@ class AsyncEngineArgs:
             config = json.load(file)
         if ILL == "refuse":
             raise ValueError("the toy takes no models today")
+        if ILL == "no model":
+            raise ValueError("The toy does not recognize this architecture")
+        if ILL == "falls back":
+            first = os.environ.setdefault("VLLM_USE_V1", "1" if self.max_num_seqs == 8 else "0")
+            if first == "1" and self.max_num_seqs != 8:
+                raise NotImplementedError("VLLM_USE_V1=1 is not supported with it")
         plain = types.SimpleNamespace
         return plain(
             model_config=plain(max_model_len=self.max_model_len, dtype="bfloat16", config=config),
@@ -245,7 +252,7 @@ def get_kv_cache_configs(config, specs, available):
     return [plain(num_blocks=min(available) // size, kv_cache_groups=groups)]
 
 
-def get_max_concurrency_for_kv_cache_config(config, made):
+def concurrency_of(config, made):
     return made.num_blocks / -(-config.model_config.max_model_len // BLOCK)
 
 
@@ -257,7 +264,7 @@ class EngineCore:
         made = executor(config)
         room = made.collective_rpc("determine_available_memory")
         cache = get_kv_cache_configs(config, made.collective_rpc("get_kv_cache_spec"), room)[0]
-        if get_max_concurrency_for_kv_cache_config(config, cache) < 1:
+        if concurrency_of(config, cache) < 1:
             raise ValueError("To serve at least one request more KV cache is needed")
         tokens = f"{cache.num_blocks * BLOCK:,}"
         logging.getLogger("vllm").warning("GPU KV cache size: %s tokens", tokens)
@@ -275,7 +282,7 @@ module("v1.core.sched")
 module("v1.core.sched.scheduler", Scheduler=Scheduler)
 module(
     "v1.core.kv_cache_utils",
-    get_max_concurrency_for_kv_cache_config=get_max_concurrency_for_kv_cache_config,
+    **({} if ILL == "0.8.5" else {"get_max_concurrency_for_kv_cache_config": concurrency_of}),
 )
 module("v1.worker")
 module("v1.worker.gpu_model_runner", GPUModelRunner=Runner)
@@ -290,9 +297,10 @@ module("model_executor.models.registry")
 module("model_executor.model_loader")
 module(
     "model_executor.model_loader.utils",
-    initialize_model=lambda config: None,
+    **({} if ILL == "0.8.5" else {"initialize_model": lambda config: None}),
     set_default_torch_dtype=lambda dtype: nullcontext(),
 )
+module("model_executor.model_loader.loader", _initialize_model=lambda vllm_config: None)
 
 if ILL == "hang":
     time.sleep(600)

@@ -16,8 +16,11 @@ import gc
 import importlib
 import json
 import logging
+import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,7 @@ MOVED: dict[str, tuple[str, ...]] = {
     ),
     "set_current_vllm_config": ("vllm.config",),
     "initialize_model": ("vllm.model_executor.model_loader.utils",),
+    "_initialize_model": ("vllm.model_executor.model_loader.loader",),
     "EngineCore": ("vllm.v1.engine.core",),
     "Executor": ("vllm.v1.executor", "vllm.v1.executor.abstract"),
     "GPUModelRunner": ("vllm.v1.worker.gpu_model_runner",),
@@ -58,9 +62,15 @@ MOVED: dict[str, tuple[str, ...]] = {
 """Where a name is defined, the newest place first."""
 KERNELS = r"vllm(\.\w+)*\._(\w+_)?C(_stable_libtorch)?|vllm\.third_party\.flashmla\..*"
 """Compiled modules, which load only beside a card's driver."""
-OPTIONAL = r"(tilelang|cutlass|gguf)(\..*)?"
+OPTIONAL = r"(tilelang|cutlass|gguf|diskcache|vllm\.vllm_flash_attn)(\..*)?"
 """Packages that a server's environment has, and which modules need at their import."""
 SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
+USES_V1 = "VLLM_USE_V1"
+"""Where releases with two engines keep which of them serves."""
+CHOSEN = USES_V1 in os.environ
+"""Whether the user chose it; else each question does, which would stay for the next."""
+HOST_BYTES = 2**40
+"""Main memory of the card's machine, of which older configurations set some aside."""
 PLACE_BITS = 40
 """A block's hash has its place in so many low bits, a request's moment its number."""
 
@@ -68,6 +78,48 @@ PLACE_BITS = 40
 def _named(name: str) -> Any:
     """The object called ``name``, wherever this release keeps it."""
     return named(MOVED, name)
+
+
+def _loader() -> Any:
+    """What makes a model's layers; 0.8.5 calls it otherwise."""
+    try:
+        return _named("initialize_model")
+    except ImportError:
+        return _named("_initialize_model")
+
+
+def _concurrency(config: Any, made: Any) -> float:
+    """How many requests of the longest length the cache holds, as the release computes what it prints."""
+    try:
+        of = _named("get_max_concurrency_for_kv_cache_config")
+    except ImportError:  # 0.8.5: all layers are of one kind, and it says tokens by length
+        tokens = made.num_blocks * config.cache_config.block_size
+        return float(tokens / config.model_config.max_model_len)
+    return float(of(config, made))
+
+
+def _cache_dtype(config: Any) -> Any:
+    """The width that a runner of 0.8.5 lays its cache out with."""
+    told = config.cache_config.cache_dtype
+    if told == "auto":
+        return config.model_config.dtype
+    names: Any = importlib.import_module("vllm.utils")
+    return getattr(names, "STR_DTYPE_TO_TORCH_DTYPE", {}).get(told)
+
+
+class OlderEngineError(Exception):
+    """A server of this release would serve the question by the engine before ``EngineCore``."""
+
+
+def _configured(args: Any) -> Any:
+    """A server's configuration of its arguments."""
+    if not CHOSEN:
+        os.environ.pop(USES_V1, None)
+    config = args.create_engine_config(_named("UsageContext").OPENAI_API_SERVER)
+    if os.environ.get(USES_V1) == "0":
+        why = "it falls back to its V0 engine for this, whose cache and scheduler are not asked"
+        raise OlderEngineError(why)
+    return config
 
 
 class Processes:
@@ -113,6 +165,14 @@ class Printed(logging.Handler):
             self.tokens = int(found[1].replace(",", ""))
 
 
+def _print_anew() -> None:
+    """Let vLLM print what it prints once, though the question before had it printed."""
+    logger = sys.modules.get("vllm.logger")
+    for name, value in vars(logger).items() if logger else ():
+        if name.endswith("_once") and hasattr(value, "cache_clear"):
+            value.cache_clear()
+
+
 def _with_triton() -> None:
     """Where there is no Triton, let configurations think that there is: the card's machine would have it."""
     triton: Any = importlib.import_module("vllm.triton_utils")
@@ -153,6 +213,15 @@ def _pretend(card: dict[str, Any]) -> None:
         name: classmethod(lambda cls, *_, _value=value, **__: _value)
         for name, value in facts.items()
     }
+    machine = {
+        "_cuda_device_count_stateless": lambda *_: card["count"],
+        "get_cpu_memory": lambda: HOST_BYTES,
+    }
+    for place in ("vllm.utils", "vllm.utils.torch_utils", "vllm.config", "vllm.config.cache"):
+        with contextlib.suppress(ImportError):
+            module: Any = importlib.import_module(place)
+            for name in machine.keys() & vars(module).keys():  # older configurations ask by them
+                setattr(module, name, machine[name])
     platforms._current_platform = type("Card", (base,), told)()  # type: ignore[attr-defined]
     _with_triton()
 
@@ -189,7 +258,7 @@ class Worker:
         with contextlib.suppress(ImportError):
             workspace: Any = importlib.import_module("vllm.v1.worker.workspace")
             workspace.init_workspace_manager(device)
-        initialize, current = _named("initialize_model"), _named("set_current_vllm_config")
+        initialize, current = _loader(), _named("set_current_vllm_config")
         dtype = _named("set_default_torch_dtype")
         with on_meta(), current(config), dtype(config.model_config.dtype), device:
             self.model = initialize(config)
@@ -198,7 +267,7 @@ class Worker:
             if draft is not None and drafts.method not in ("ngram", "medusa", "mlp_speculator"):
                 filled(initialize, vllm_config=config, model_config=draft, prefix="draft")
         platform = importlib.import_module("vllm.platforms").current_platform
-        if hasattr(platform, "update_block_size_for_backend"):
+        if hasattr(type(platform), "update_block_size_for_backend"):  # it has any name as None
             platform.update_block_size_for_backend(config)
         runner = _named("GPUModelRunner")
         with current(config):
@@ -209,6 +278,11 @@ class Worker:
         utils = importlib.import_module("vllm.v1.attention.backends.utils")
         backends = _named("get_current_attn_backends")(self.vllm_config)
         return [layout.name for layout in utils.get_supported_kv_cache_layouts(backends)]
+
+    @property
+    def kv_cache_dtype(self) -> Any:
+        """What older runners lay all layers' cache out with."""
+        return _cache_dtype(self.vllm_config)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"a worker without a model has no {name}")
@@ -266,7 +340,11 @@ def _executor(cache_bytes: Sequence[int]) -> type:
 
         @property
         def max_concurrent_batches(self) -> int:
-            return int(getattr(self.vllm_config, "max_concurrent_batches", 1))
+            told = getattr(self.vllm_config, "max_concurrent_batches", None)
+            if told is None:  # older releases leave it to the executor
+                overlaps = getattr(self.scheduler_config, "async_scheduling", False)
+                told = 2 if overlaps else self.parallel_config.pipeline_parallel_size
+            return int(told)
 
         def execute_model(self, *_: Any, **__: Any) -> Any:
             raise NotImplementedError("no model is run")
@@ -299,6 +377,13 @@ def _spec_of(group: dict[str, Any], engine: dict[str, Any]) -> Any:
     import torch
 
     kinds: Any = importlib.import_module("vllm.v1.kv_cache_interface")
+    kind = {
+        "sliding_window": "SlidingWindowSpec",
+        "chunked_local": "ChunkedLocalAttentionSpec",
+        "mamba": "MambaSpec",
+    }.get(group["type"], "FullAttentionSpec")
+    if not hasattr(kinds, kind):
+        raise ImportError(f"{kind}: its cache has no layers of that kind")
     size, dtype = group["block_size"], torch.bfloat16
     heads = {"block_size": size, "num_kv_heads": 1, "head_size": 64, "dtype": dtype}
     heads["use_mla"] = False
@@ -310,6 +395,8 @@ def _spec_of(group: dict[str, Any], engine: dict[str, Any]) -> Any:
             return given_to(kinds.ChunkedLocalAttentionSpec, **heads, **{name: group["chunk"]})
         case "mamba":
             caching = engine["enable_prefix_caching"]
+            if caching and not hasattr(kinds.MambaSpec, "mamba_cache_mode"):
+                raise ImportError("mamba_cache_mode: it keeps states otherwise")
             saved = group.get("prefill_checkpoint", 0)
             return given_to(
                 kinds.MambaSpec,
@@ -352,10 +439,13 @@ def _scripted(engine: dict[str, Any]) -> Any:
     given = {"model": str(folder), "load_format": "dummy", "skip_tokenizer_init": True}
     known = {field.name for field in dataclasses.fields(args)}
     told = {**switches, **valued}
+    for name in ("async_scheduling", "watermark", "scheduler_reserve_full_isl"):
+        if name not in known and engine.get(name):
+            raise ValueError(f"this release has no {name}")
     if "prefix_cache_retention_interval" in known:
         told["prefix_cache_retention_interval"] = interval
     made = args(**given, **{name: value for name, value in told.items() if name in known})
-    config = made.create_engine_config(_named("UsageContext").OPENAI_API_SERVER)
+    config = _configured(made)
     if any(group["type"] == "mamba" for group in engine["groups"]):
         cached = engine["enable_prefix_caching"]
         config.cache_config.mamba_cache_mode = "align" if cached else "none"
@@ -364,19 +454,26 @@ def _scripted(engine: dict[str, Any]) -> Any:
         filled(interface.KVCacheGroupSpec, layer_names=[f"layer.{number}"], kv_cache_spec=spec)
         for number, spec in enumerate(_spec_of(group, engine) for group in engine["groups"])
     ]
+    core: Any = importlib.import_module("vllm.v1.engine.core")
+    if not hasattr(core, "resolve_kv_cache_block_sizes"):  # it hashes by the block of its flags
+        config.cache_config.block_size = gcd(*(group["block_size"] for group in engine["groups"]))
     cache = given_to(
         interface.KVCacheConfig,
         num_blocks=engine["num_gpu_blocks"],
         kv_cache_tensors=[],
+        tensors={},  # as 0.8.5 calls them
         kv_cache_groups=groups,
         prefix_cache_retention_interval=interval,
     )
-    core: Any = importlib.import_module("vllm.v1.engine.core")
-    before, core.get_kv_cache_configs = core.get_kv_cache_configs, lambda *_, **__: [cache]
+    name, answer = "get_kv_cache_configs", lambda *_, **__: [cache]
+    if not hasattr(core, name):  # one worker's at a time
+        name, answer = "get_kv_cache_config", lambda *_, **__: cache
+    before = getattr(core, name)
+    setattr(core, name, answer)
     try:
         return _named("EngineCore")(config, _executor([2**40]), log_stats=False)
     finally:
-        core.get_kv_cache_configs = before
+        setattr(core, name, before)
 
 
 def _told(spec: Any) -> dict[str, Any]:
@@ -418,6 +515,12 @@ class Hashes:
         name = self.names[place // self.unit] if shared else -(self.index + 1)
         return (name << PLACE_BITS | place).to_bytes(32, "little", signed=True)
 
+    def tokens_of(self, count: int) -> list[int]:
+        """``count`` token ids that tell blocks apart as the hashes do, for a release that hashes them."""
+        blocks = range(-(-count // self.tokens))
+        ids = (int.from_bytes(self.at(place), "little", signed=True) for place in blocks)
+        return [each for each in ids for _ in range(self.tokens)][:count]
+
 
 class VllmAsked:
     """The questions that an installed vLLM answers."""
@@ -457,6 +560,7 @@ class VllmAsked:
         stage."""
         self.question, self.players = (words, cache_bytes), []
         self.printed.tokens = None
+        _print_anew()
         log = logging.getLogger("vllm")
         if self.printed not in log.handlers:  # it may have been configured anew
             log.addHandler(self.printed)
@@ -469,10 +573,11 @@ class VllmAsked:
                 raise ImportError(why) from error
             raise
         self.core = core
-        config, made = core.vllm_config, core.scheduler.kv_cache_config
+        config = getattr(core, "vllm_config", None) or core.scheduler.vllm_config
+        made = core.scheduler.kv_cache_config
         concurrency = None
         if made.kv_cache_groups:
-            concurrency = _named("get_max_concurrency_for_kv_cache_config")(config, made)
+            concurrency = _concurrency(config, made)
         cache, settings = config.cache_config, config.scheduler_config
         return {
             "unread": unread,
@@ -494,7 +599,7 @@ class VllmAsked:
     def _core(self) -> tuple[Any, list[str]]:
         words, cache_bytes = self.question
         args, unread = _arguments(words)
-        config = args.create_engine_config(_named("UsageContext").OPENAI_API_SERVER)
+        config = _configured(args)
         executor = _executor(cache_bytes)
         return _named("EngineCore")(config, executor, log_stats=False), unread
 
@@ -565,10 +670,15 @@ class Player:
         self.number = 0
         self.drafts = int(getattr(self.scheduler, "num_spec_tokens", 0))
         self.by_itself = hasattr(self.scheduler, "_spec_token_placeholders")
+        hashes = hasattr(self.scheduler.kv_cache_manager, "req_to_block_hashes")
+        self.by_tokens = hashes and not hasattr(core, "request_block_hasher")
         self.model_output = _named("ModelRunnerOutput")
+        fields = dataclasses.fields(self.model_output)
+        kinds = {field.name: str(field.type) for field in fields}
+        self.in_arrays = "ndarray" in kinds.get("sampled_token_ids", "")  # 0.11.2
         self.blank: dict[str, Any] = {
             field.name: {} if field.name.endswith("_dict") else None
-            for field in dataclasses.fields(self.model_output)
+            for field in fields
             if field.default is dataclasses.MISSING
             and field.default_factory is dataclasses.MISSING
             and field.name not in ("req_ids", "req_id_to_index", "sampled_token_ids")
@@ -636,6 +746,9 @@ class Player:
             names, unit, named = shares or ((), 1, 0)
             hashes = Hashes(index, names, unit, named, self.hash_tokens)
             hasher = hashes if hasher is not None else None
+            if self.by_tokens:
+                text = hashes.tokens_of(prompt + length)
+                ids, self.answers[name] = text[:prompt], iter(text[prompt:])
         else:
             ids = [token for first, count in prompt for token in range(first, first + count)]
             length = sum(count for _, count in output)
@@ -740,6 +853,8 @@ class Player:
                 self._sampled(name, 1 + kept.get(str(int(name)), 0) if gives else 0)
                 for name, gives in zip(batch.counts, batch.samples, strict=True)
             ]
+        if self.in_arrays:
+            sampled = list(map(importlib.import_module("numpy").array, sampled))
         made = self.model_output(
             **self.blank,
             req_ids=batch.names,
@@ -747,7 +862,8 @@ class Player:
             sampled_token_ids=sampled,
         )
         told = self.scheduler.update_from_output(output, made)
-        outputs = [one for each in told.values() for one in each.outputs]
+        by_client = told.values() if isinstance(told, dict) else [told]  # 0.8.5 knows one client
+        outputs = [one for each in by_client for one in each.outputs]
         finished = [one.request_id for one in outputs if one.finish_reason is not None]
         for name in finished:
             self.running.discard(name)

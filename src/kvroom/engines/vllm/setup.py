@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 from kvroom.engines import flags as read
@@ -83,5 +84,7 @@ def setup(deployment: Deployment) -> tuple[VllmSetup, tuple[str, ...]]:
         read_flags(deployment.args, deployment.layout),
         platform_of(deployment.device),
     )
+    if not made.rules.chunks_told and not made.first_engine:
+        made = replace(made, flags=replace(made.flags, chunked_prefill=True))
     unused = read.unknown("vLLM", {**positive(deployment.args)}, KNOWN_FLAGS)
     return made, ((note,) if note else ()) + unused

@@ -145,6 +145,8 @@ class VllmRules:
     """The profile runs a whole max_model_len at once: prefill is not cut into chunks."""
     async_scheduling: bool = False
     """The next step is scheduled before the output of the last is there."""
+    chunks_told: bool = False
+    """``--no-enable-chunked-prefill`` is heeded; before, prompts are cut whatever it says."""
     reserves_whole_prompt: bool = False
     """A request is admitted only where its whole prompt has blocks."""
     sparse_retention: bool = False
@@ -193,6 +195,7 @@ CHANGES: Changes = (
     (
         (0, 11, 1),
         {
+            "chunks_told": True,
             "mamba_caching": "flagged models",
             "expert_adapters": True,
             "batch_capped": True,
