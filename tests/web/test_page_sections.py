@@ -97,11 +97,12 @@ def test_each_figure_is_the_command_lines(visit: Any) -> None:
         shown = levers.levers_command(scenario).split()[1:]
         with decimal_memory():
             want = json.loads(CliRunner().invoke(main, [*shown, "--json"]).stdout)
-        v.page.wait_for_function(
-            """c => ['levers', 'tiers', 'reality'].every(
-                (of) => document.getElementById(`${of}-figure`).answer?.scenario.model === c)""",
-            arg=want["scenario"]["model"],
-        )
+        for name in ("levers-figure", "tiers-figure", "reality-figure"):
+            come_near(v, name)  # one that has passed by is not asked anew
+            v.page.wait_for_function(
+                "([id, of]) => document.getElementById(id).answer.scenario.model === of",
+                arg=[name, want["scenario"]["model"]],
+            )
         got = held(v, "levers-figure")
         assert {k: got[k] for k in want} == want
         for name in ("tiers-figure", "reality-figure"):
