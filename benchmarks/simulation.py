@@ -14,9 +14,10 @@ a trace on eight replicas (reading it included), by router and in two pools. ``-
 ``--compiled`` names a Python that has the compiled wheel (``make wheel-compiled``): one replica, models with
 windows or state at twenty requests a second and the eight replicas, both builds side by side.
 ``--peers`` names a folder with an environment a tool (``python -m venv FOLDER/aisimulate``, then pip
-installs aisimulate in it, and so on for ``dynamo`` and ``vllm``): kvroom's command and theirs play the same
-requests from a trace file; what is missing is left out and said so. CPU seconds are those of the whole
-process and of what it starts, less those of the same command on the first of the requests.
+installs aisimulate in it, and so on for ``dynamo``, ai-dynamo with an aisimulate that it can read, and
+``vllm``): kvroom's command and theirs play the same requests from a trace file, and the last column is how
+many times kvroom's CPU time theirs is; what is missing is left out and said so. CPU seconds are those of the
+whole process and of what it starts, less those of the same command on the first of the requests.
 """
 
 from __future__ import annotations
@@ -234,6 +235,7 @@ def builds(python: str) -> None:
 PEERS = {"dynamo": 20_000, "aisimulate": 20_000, "vllm": 1_000}
 """Other simulators by the requests that they are given: vLLM's scheduler decides each step by itself."""
 PEER_RATES = 2.0, 6.0
+PEER_RUNS = 2
 FIRST = 20
 """Requests of the run that stands for the start."""
 TRACE_BLOCK = 512
@@ -290,32 +292,22 @@ def command(tool: str, python: Path, trace: Path) -> list[str]:
 
 
 def metered(words: list[str]) -> tuple[float, float]:
-    """The least CPU seconds of RUNS runs of a command, and the most MiB that it held."""
+    """The least CPU seconds of PEER_RUNS runs of a command, and the most MiB that it held."""
     runs = []
-    for _ in range(RUNS):
+    for _ in range(PEER_RUNS):
         whole = [sys.executable, "-S", "-c", METERED, *words]
-        done = subprocess.run(whole, capture_output=True, text=True, check=True)
-        seconds, held = done.stdout.split()
+        seconds, held = subprocess.check_output(whole, text=True).split()
         runs.append((float(seconds), float(held)))
     return min(seconds for seconds, _ in runs), max(held for _, held in runs)
 
 
 def peers(tools: Path) -> None:
     """A row a tool and rate: kvroom and what else is installed, on the same requests."""
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, best of {RUNS} runs\n")
-    heads = (
-        "tool",
-        "version",
-        "a second",
-        "requests",
-        "start, CPU s",
-        "net CPU s",
-        "a CPU s",
-        "MiB",
-        "kvroom's",
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, best of {PEER_RUNS} runs\n")
+    print(
+        "| tool | version | a second | requests | start | net CPU s | a CPU s | MiB | times kvroom's |"
     )
-    for row in (heads, ["---"] * len(heads)):
-        print(f"| {' | '.join(row)} |")
+    print("| --- " * 9 + "|")
     for rate in PEER_RATES:
         made_up = requests(max(PEERS.values()), rate, 190.0)
         quickest = 0.0
