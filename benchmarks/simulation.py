@@ -235,7 +235,6 @@ def builds(python: str) -> None:
 PEERS = {"dynamo": 20_000, "aisimulate": 20_000, "vllm": 1_000}
 """Other simulators by the requests that they are given: vLLM's scheduler decides each step by itself."""
 PEER_RATES = 2.0, 6.0
-PEER_RUNS = 2
 FIRST = 20
 """Requests of the run that stands for the start."""
 TRACE_BLOCK = 512
@@ -292,9 +291,9 @@ def command(tool: str, python: Path, trace: Path) -> list[str]:
 
 
 def metered(words: list[str]) -> tuple[float, float]:
-    """The least CPU seconds of PEER_RUNS runs of a command, and the most MiB that it held."""
+    """The least CPU seconds of RUNS runs of a command, and the most MiB that it held."""
     runs = []
-    for _ in range(PEER_RUNS):
+    for _ in range(RUNS):
         whole = [sys.executable, "-S", "-c", METERED, *words]
         seconds, held = subprocess.check_output(whole, text=True).split()
         runs.append((float(seconds), float(held)))
@@ -303,7 +302,7 @@ def metered(words: list[str]) -> tuple[float, float]:
 
 def peers(tools: Path) -> None:
     """A row a tool and rate: kvroom and what else is installed, on the same requests."""
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, best of {PEER_RUNS} runs\n")
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, best of {RUNS} runs\n")
     print(
         "| tool | version | a second | requests | start | net CPU s | a CPU s | MiB | times kvroom's |"
     )
