@@ -1,6 +1,7 @@
 """Simulated requests per CPU second, and how the cost grows with requests, tokens and concurrency.
 
     python benchmarks/simulation.py [--kinds] [--memory] [--trace FILE] [--plot FILE.svg] [--compiled PYTHON]
+        [--peers FOLDER]
 
 Llama 3 70B on four H100, vLLM's rules with prefix caching on; made-up prompts of 950 and answers of 190
 tokens on average (lognormal), Poisson arrivals. Each figure is the best of three runs of one process:
@@ -12,13 +13,21 @@ machine's load cancels. ``--memory`` plays up to ten million requests and tells 
 a trace on eight replicas (reading it included), by router and in two pools. ``--plot`` draws the scaling.
 ``--compiled`` names a Python that has the compiled wheel (``make wheel-compiled``): one replica, models with
 windows or state at twenty requests a second and the eight replicas, both builds side by side.
+``--peers`` names a folder with an environment a tool (``python -m venv FOLDER/aisimulate``, then pip
+installs aisimulate in it, and so on for ``dynamo``, ai-dynamo with an aisimulate that it can read, and
+``vllm``): kvroom's command and theirs play the same requests from a trace file, and the last column is how
+many times kvroom's CPU time theirs is; what is missing is left out and said so. CPU seconds are those of the
+whole process and of what it starts, less those of the same command on the first of the requests.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from math import log10
@@ -27,6 +36,7 @@ from resource import RUSAGE_SELF, getrusage
 from time import process_time
 from typing import Any
 
+import kvroom
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.simulate import Simulated, serve
 from kvroom.scenario.routing import ROUTING_POLICIES
@@ -222,6 +232,106 @@ def builds(python: str) -> None:
         )
 
 
+PEERS = {"dynamo": 20_000, "aisimulate": 20_000, "vllm": 1_000}
+"""Other simulators by the requests that they are given: vLLM's scheduler decides each step by itself."""
+PEER_RATES = 2.0, 6.0
+FIRST = 20
+"""Requests of the run that stands for the start."""
+TRACE_BLOCK = 512
+METERED = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+"""
+"""A process of its own between, as a child's most memory begins with what its parent held."""
+VERSION = """
+import sys
+from importlib.metadata import packages_distributions, version
+print(version(packages_distributions()[sys.argv[1]][0]))
+"""
+
+
+def written(made_up: list[Request], path: Path) -> Path:
+    """The requests as a trace of Mooncake's format, nothing shared."""
+    lines, named = [], 0
+    for request in made_up:
+        blocks = -(-request.input_tokens // TRACE_BLOCK)
+        line = {
+            "timestamp": request.arrival_ps // 10**9,
+            "input_length": request.input_tokens,
+            "output_length": request.output_tokens,
+            "hash_ids": list(range(named, named + blocks)),
+        }
+        lines.append(json.dumps(line))
+        named += blocks
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def command(tool: str, python: Path, trace: Path) -> list[str]:
+    """A tool's command for a trace: the 70B on four H100, vLLM's rules, prefix caching on."""
+    if tool in ("kvroom", "vllm"):
+        words = "simulate llama-3.1-70b --gpu H100-SXM:4 --tp 4 --engine vllm --json --trace"
+        theirs = ["--scheduler", "engine", "--engine-python", str(python)] if tool == "vllm" else []
+        return [sys.executable, "-m", "kvroom", *words.split(), str(trace), *theirs]
+    config = trace.with_suffix(".yaml")  # JSON is YAML too
+    source = {"type": "trace", "paths": [str(trace)], "block_size": TRACE_BLOCK}
+    engine = {
+        "model": "meta-llama/Meta-Llama-3.1-70B",
+        "hardware": "h100_sxm",
+        "backend": "vllm",
+        "workers": {"aggregated": {"parallelism": {"tensor": 4}}},
+    }
+    traffic = {"source": source, "load": {"type": "trace_timestamps"}}
+    config.write_text(json.dumps({"traffic": traffic, "engine": engine}))
+    stack = "dynamo" if tool == "dynamo" else "engine"
+    words = f"predict --config {config} --stack {stack} --format json --overwrite --output-dir"
+    return [str(python.with_name("aisimulate")), *words.split(), str(trace.with_suffix(f".{tool}"))]
+
+
+def metered(words: list[str]) -> tuple[float, float]:
+    """The least CPU seconds of RUNS runs of a command, and the most MiB that it held."""
+    runs = []
+    for _ in range(RUNS):
+        whole = [sys.executable, "-S", "-c", METERED, *words]
+        seconds, held = subprocess.check_output(whole, text=True).split()
+        runs.append((float(seconds), float(held)))
+    return min(seconds for seconds, _ in runs), max(held for _, held in runs)
+
+
+def peers(tools: Path) -> None:
+    """A row a tool and rate: kvroom and what else is installed, on the same requests."""
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, best of {RUNS} runs\n")
+    print(
+        "| tool | version | a second | requests | start | net CPU s | a CPU s | MiB | times kvroom's |"
+    )
+    print("| --- " * 9 + "|")
+    for rate in PEER_RATES:
+        made_up = requests(max(PEERS.values()), rate, 190.0)
+        quickest = 0.0
+        for tool, count in {"kvroom": len(made_up), **PEERS}.items():
+            python = tools / tool / "bin/python"
+            if tool == "kvroom":
+                version = kvroom.__version__
+            elif python.exists():
+                asked = [str(python), "-c", VERSION, tool]
+                version = subprocess.check_output(asked, text=True).strip()
+            else:
+                print(f"| {tool} | not installed in {tools} |", flush=True)
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                few = written(made_up[:FIRST], Path(folder, "few.jsonl"))
+                start, _ = metered(command(tool, python, few))
+                whole = written(made_up[:count], Path(folder, "whole.jsonl"))
+                seconds, held = metered(command(tool, python, whole))
+            net = seconds - start
+            each = (count - FIRST) / net
+            quickest = quickest or each
+            figures = f"{rate:g} | {count:,} | {start:.1f} | {net:.2f} | {each:,.0f} | {held:,.0f}"
+            print(f"| {tool} | {version} | {figures} | {quickest / each:.1f} |", flush=True)
+
+
 def traced(path: str) -> None:
     """A trace on eight replicas, by router, and in two pools."""
     splits = {"prefill": {"count": 5}, "decode": {"count": 3}}
@@ -287,6 +397,7 @@ def main() -> None:
     parser.add_argument("--trace", help="a trace file, served on eight replicas")
     parser.add_argument("--plot", help="an SVG file for the scaling")
     parser.add_argument("--compiled", help="only both builds: a Python that has the compiled wheel")
+    parser.add_argument("--peers", type=Path, help="only beside others: a folder of environments")
     parser.add_argument("--case", choices=BUILDS, help="only one of the builds' cases, here")
     asked = parser.parse_args()
     if asked.case:
@@ -294,6 +405,9 @@ def main() -> None:
         return
     if asked.compiled:
         builds(asked.compiled)
+        return
+    if asked.peers:
+        peers(asked.peers)
         return
     if asked.kinds or asked.memory:
         if asked.kinds:
