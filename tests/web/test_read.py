@@ -332,8 +332,11 @@ def test_few_stops_of_tab(visit: Any) -> None:
     for section in ("price", "lives", "moves", "reality", "replay"):
         v.page.locator(f"#{section}").scroll_into_view_if_needed()
         v.settle()
-    v.page.wait_for_timeout(200)  # stops are counted anew once the hand rests
-    stops = v.page.evaluate(STOPS)
+    for _ in range(25):  # stops are counted anew once the hand rests
+        v.page.wait_for_timeout(200)
+        stops = v.page.evaluate(STOPS)
+        if len(stops) <= 60:
+            break
     assert len(stops) <= 60, stops
     v.page.locator("#talk .beat kv-n:visible").first.focus()
     v.page.keyboard.press("ArrowRight")
