@@ -81,7 +81,7 @@ def test_ones_own_weights():
         (":regions=0.5@40", "outside -12 to 14"),
         (":regions=0@1", "outside"),
         (":regions=0.5@-6+0.3@1", "add up to 0.8"),
-        (":regions=0.5@1+0.5@1", "two regions 1 hours ahead"),
+        (":regions=0.5@1+0.5@1", r"names the region at \+1 hours twice"),
         (":regions=50@-6+50@1", "add up to 100"),
         (":hours=3", "is no known key"),
     ],

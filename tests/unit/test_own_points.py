@@ -85,6 +85,8 @@ def test_a_point_holds_by_any_name_of_its_model_and_card():
     drawn = kvroom.plan(model="llama-3.1-8b", **asked)
     assert not any("calibration" in warning for warning in drawn.warnings)
     other = kvroom.plan(model="qwen3-8b", **asked)
+    inline = times | {"times": {"points": [point | {"model": {"hidden_size": 8}}]}}
+    kvroom.plan(model="llama-3.1-8b", **asked | {"calibration": inline})
     told = [warning for warning in other.warnings if "none of the calibration's times" in warning]
     assert told and "Llama-3.1-8B-Instruct h100" in told[0]
 

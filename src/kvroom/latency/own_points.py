@@ -18,7 +18,7 @@ from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as hardware
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import SPREAD, Load, lengths_of, served
-from kvroom.latency.step_time import SHARES, Clock
+from kvroom.latency.step_time import Clock
 from kvroom.models import catalogue as models
 from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
@@ -91,10 +91,10 @@ def _is_card(said: Any, name: str) -> bool:
 def _is_model(said: Any, spec: ModelSpec) -> bool:
     """Whether the catalogue's model of that name has the shape of ``spec``, under whatever name."""
     try:
-        found = models.find(said)
+        found = models.find(said) if isinstance(said, str) else None
     except KvroomError:
         return False
-    return replace(found, name=spec.name, source=spec.source) == spec
+    return found is not None and replace(found, name=spec.name, source=spec.source) == spec
 
 
 def unused(value: Any, deployment: Deployment, model: Any) -> str:
@@ -132,17 +132,8 @@ def drawn_to(
 
 def _scaled(clock: Clock, ratio: float) -> Clock:
     """The clock ``ratio`` times as slow, and no quicker than its card can read and compute."""
-    scale = clock.k.scale * ratio
-    k = replace(clock.k, scale=scale)
-    held = {name: min(getattr(k, name), scale) for name in (*SHARES, "cache_eta")}
-    k = replace(k, **held)
-    read, computed = max(k.wide_eta, k.narrow_eta), max(k.wide_mu, k.narrow_mu)
-    k = replace(
-        k,
-        expert_eta=min(k.expert_eta, scale / read),
-        expert_mu=min(k.expert_mu, scale / computed),
-    )
-    return replace(clock, k=k)
+    slower = replace(clock, k=replace(clock.k, scale=clock.k.scale * ratio))
+    return slower.within_peaks(cache=True, hold=min)
 
 
 def place_of(users: float, tokens: float) -> Place:

@@ -15,7 +15,7 @@ verifies all drafts of a request, and the draft's passes are a term of their own
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import exp, hypot, inf, log1p
@@ -275,17 +275,17 @@ class Clock:
         """Seconds, unscaled, of a step's launches and of what it takes but once."""
         return sum(self._launch_s(stage, inf) for stage in self.work.stages) + self.k.step_s
 
-    def within_peaks(self, *, cache: bool) -> Clock:
+    def within_peaks(self, *, cache: bool, hold: Callable[[float, float], float] = below) -> Clock:
         """The clock with reading and computing held below the card's peak rates (with ``cache``, reading the
-        cache as well): what was fitted trades one term for another, and so finds shares above the peak
-        where little of a kind was measured."""
+        cache as well; ``hold(share, peak)`` is how): what was fitted trades one term for another, so finds
+        shares above the peak where little of a kind was measured."""
         k = self.k
-        k = replace(k, **{name: below(getattr(k, name), k.scale) for name in SHARES})
+        k = replace(k, **{name: hold(getattr(k, name), k.scale) for name in SHARES})
         read, computed = max(k.wide_eta, k.narrow_eta), max(k.wide_mu, k.narrow_mu)
         k = replace(
             k,
-            expert_eta=below(k.expert_eta, k.scale / read),
-            expert_mu=below(k.expert_mu, k.scale / computed),
+            expert_eta=hold(k.expert_eta, k.scale / read),
+            expert_mu=hold(k.expert_mu, k.scale / computed),
         )
         if cache:
             k = replace(k, cache_eta=min(k.cache_eta, k.scale))

@@ -174,7 +174,7 @@ def _regions(field: str, text: str) -> tuple[Region, ...]:
     hours = [region.ahead_h for region in found]
     for hour in hours:
         if hours.count(hour) > 1:
-            why = f"has two regions {hour:g} hours ahead of UTC"
+            why = f"names the region at {hour:+g} hours twice"
             raise KvroomError(field, text, why, "Add their shares up.")
     total = sum(region.share for region in found)
     if abs(total - 1.0) > ROUNDED:
