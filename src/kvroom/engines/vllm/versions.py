@@ -157,6 +157,8 @@ class VllmRules:
     state_named_once: bool = True
     """A recurrent state that is cached already is not taken for one of the step that names it again; else
     whoever would start from it waits for as long as its request stands at that boundary."""
+    passes_over: bool = False
+    """With prompts uncut, one that a step has no tokens left for lets those behind it pass."""
     lone_prompt_uncapped: bool = False
     """``long_prefill_token_threshold`` holds back nobody who is alone."""
     priority_tries_others: bool = False
@@ -196,6 +198,7 @@ CHANGES: Changes = (
         (0, 11, 1),
         {
             "chunks_told": True,
+            "passes_over": True,
             "mamba_caching": "flagged models",
             "expert_adapters": True,
             "batch_capped": True,
@@ -203,7 +206,7 @@ CHANGES: Changes = (
             "sparse_fp8_default": False,
         },
     ),
-    ((0, 12, 0), {"scaled_pages": True, "wide_group_ratio": 1.25}),
+    ((0, 12, 0), {"scaled_pages": True, "wide_group_ratio": 1.25, "passes_over": False}),
     (
         (0, 13, 0),
         {
