@@ -88,6 +88,8 @@ def ask_transformers(table: dict[str, Any], fresh: set[str]) -> None:
     types: dict[str, str] = {}
     for mapping in MAPPINGS:
         types |= dict(getattr(auto, mapping, {}))
+    # a config of text alone stands for the whole model, as its checkpoint is published
+    types |= {f"{kind}_text": made for kind, made in types.items() if f"{kind}_text" in types}
     table["types"] = {kind: made for kind, made in sorted(types.items()) if made in names}
 
 

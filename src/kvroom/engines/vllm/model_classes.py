@@ -13,13 +13,14 @@ from pathlib import Path
 
 from kvroom.engines.releases import Release
 from kvroom.engines.vllm.setup import VllmSetup
-from kvroom.models.kinds import FullAttention, SlidingWindow
+from kvroom.models.kinds import ChunkedAttention, FullAttention, SlidingWindow
 from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
 
-EXPERTS_SINCE: Release = (0, 11, 1)
 IMAGES_SINCE: Release = (0, 10, 0)
-"""``_TRANSFORMERS_BACKEND_MODELS``: since when transformers' classes serve more than dense text models."""
+"""Since when transformers' classes serve more than text (the registry's ``TransformersForMultimodalLM``)."""
+STOOD_IN = (FullAttention, SlidingWindow, ChunkedAttention)
+"""What transformers' classes may keep: their attention is vLLM's own layer, and it has no other there."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,6 @@ def stood_in(setup: VllmSetup) -> bool:
     classes, model = model_classes(), setup.d.model
     return (
         classes.of(model) in classes.carried
-        and all(isinstance(kind, FullAttention | SlidingWindow) for kind, _ in model.stores)
-        and (not setup.experts or setup.release >= EXPERTS_SINCE)
+        and all(isinstance(kind, STOOD_IN) for kind, _ in model.stores)
         and (model.vision is None or setup.release >= IMAGES_SINCE)
     )
