@@ -16,7 +16,7 @@ from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.dtypes import FP8_INDEX
-from kvroom.models.hf.common import INNER, check_groups, model
+from kvroom.models.hf.common import INNER, check_groups, model, two_norms
 from kvroom.models.hf.experts import (
     Mixture,
     by_kind,
@@ -26,7 +26,6 @@ from kvroom.models.hf.experts import (
     prediction,
     shared_width,
     sparse_layers,
-    two_norms,
 )
 from kvroom.models.kinds import Indexer, Latent, LayerKind
 from kvroom.models.parts import Tensors

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
-from kvroom.models.hf.common import INNER, LAYERS, model
-from kvroom.models.hf.experts import check_active, two_norms
+from kvroom.models.hf.common import INNER, LAYERS, model, two_norms
+from kvroom.models.hf.experts import check_active
 from kvroom.models.hf.latent import latent_sizes
 from kvroom.models.spec import Layer, ModelSpec
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from kvroom.models import parts
 from kvroom.models.config import Config
-from kvroom.models.hf.common import layer_kinds, sizes
-from kvroom.models.hf.experts import decoder, filled, grouped, mixture
+from kvroom.models.hf.common import grouped, layer_kinds, sizes
+from kvroom.models.hf.experts import decoder, filled, mixture
 from kvroom.models.spec import ModelSpec
 
 W_MODULES = ("w1", "w3", "w2")
@@ -64,7 +64,7 @@ def phimoe(config: Config) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias),
+        grouped(dims, bias=bias),
         lambda: mixture(
             config,
             inner=("intermediate_size",),
@@ -94,7 +94,7 @@ def minimax_m2(config: Config) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, norms="width" if config.flag("use_qk_norm", default=True) else "none"),
+        grouped(dims, qk_norms="width" if config.flag("use_qk_norm", default=True) else "none"),
         lambda: mixture(
             config,
             inner=("intermediate_size",),
@@ -119,7 +119,7 @@ def olmoe(config: Config) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias, norms="width"),
+        grouped(dims, bias=bias, qk_norms="width"),
         lambda: mixture(config, inner=("intermediate_size",)),
     )
 
@@ -134,7 +134,7 @@ def granitemoe(config: Config) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias),
+        grouped(dims, bias=bias),
         lambda: mixture(
             config,
             inner=("intermediate_size",),
@@ -244,7 +244,7 @@ def qwen3_moe(config: Config, **outer: Any) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias, norms="head"),
+        grouped(dims, bias=bias, qk_norms="head"),
         lambda: mixture(config, inner=("moe_intermediate_size",)),
         sparse=_qwen_sparse(config, dims.layers),
         windowed=[config.flag("use_sliding_window") and config.has("sliding_window")] * dims.layers,
