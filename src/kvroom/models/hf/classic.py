@@ -7,7 +7,6 @@ published checkpoints and their transformers classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -308,21 +307,3 @@ def phi_msft(config: Config) -> ModelSpec:
     dims = replace(dims, kv_heads=config.integer("n_head_kv", default=dims.heads))
     check_groups(config, dims.heads, dims.kv_heads, "n_head_kv")
     return _shifted(config, dims, PHI_MSFT, bias=True, head_bias=True)
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "gpt2": gpt2,
-    "gpt_bigcode": gpt_bigcode,
-    "gptj": gptj,
-    "codegen": codegen,
-    "gpt_neo": gpt_neo,
-    "gpt_neox": gpt_neox,
-    "opt": opt,
-    "bloom": bloom,
-    "mpt": mpt,
-    "falcon": falcon,
-    "RefinedWebModel": falcon,
-    "RefinedWeb": refined_web,
-    "phi": phi,
-    "phi-msft": phi_msft,
-}

@@ -273,13 +273,3 @@ def _experts(config: Config, dims: Sizes) -> Tensors:
         *parts.mlp(dims.hidden, shared, name="mlp.shared_expert", part="shared_expert"),
         *parts.router(dims.hidden, 1, name="mlp.shared_expert_gate"),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "qwen3_next": qwen3_next,
-    "qwen3_5": qwen3_5,
-    "qwen3_5_text": qwen3_5_text,
-    "qwen3_5_moe": qwen3_5_moe,
-    "qwen3_5_moe_text": qwen3_5_moe_text,
-    "olmo_hybrid": olmo_hybrid,
-}

@@ -295,26 +295,11 @@ def _glm(config: Config, norms: Sequence[str]) -> ModelSpec:
     return decoder(config, dims, tensors)
 
 
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "llama": llama,
-    "aquila": llama,
-    "yi": llama,
-    "Yi": llama,
-    "mistral": mistral,
-    "ministral": mistral,
-    "qwen2": qwen2,
-    "qwen3": qwen3,
-    "granite": biased(),
-    "seed_oss": biased(
-        num_key_value_heads=8,
-        head_dim=128,
-        attention_bias=True,
-        attention_out_bias=False,
-        max_position_embeddings=524288,
-    ),
-    "smollm3": smollm3,
-    "internlm3": internlm3,
-    "phi3": phi3,
-    "glm": glm,
-    "glm4": glm4,
-}
+granite = biased()
+seed_oss = biased(
+    num_key_value_heads=8,
+    head_dim=128,
+    attention_bias=True,
+    attention_out_bias=False,
+    max_position_embeddings=524288,
+)

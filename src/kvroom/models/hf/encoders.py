@@ -6,7 +6,7 @@ What stands on the encoder (a pooler, a masked-language head, a classifier) foll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kvroom.models import parts
@@ -191,12 +191,3 @@ def _encoder(
         generates=False,
         layer_names="encoder.layer",
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "bert": bert,
-    "roberta": roberta,
-    "xlm-roberta": roberta,
-    "nomic_bert": nomic_bert,
-    "modernbert": modernbert,
-}

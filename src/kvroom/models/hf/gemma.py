@@ -6,7 +6,7 @@ and its vocabulary. Shapes as in the Gemma reports and the transformers classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kvroom.models.config import Config
@@ -100,10 +100,3 @@ def gemma3_text(config: Config, root: Config | None = None) -> ModelSpec:
 def _biased(config: Config, dims: Sizes, norms: Sequence[str], **attention: Any) -> Tensors:
     bias = config.flag("attention_bias")
     return llama_tensors(config, dims, bias=bias, norms=norms, **attention)
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "gemma": gemma,
-    "gemma2": gemma2,
-    "gemma3_text": gemma3_text,
-}

@@ -7,7 +7,7 @@ last layer before the tail with the same attention type. Shapes as in the transf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -254,9 +254,3 @@ def _per_layer_tables(config: Config, dims: Sizes) -> Tensors:
         *parts.linear("per_layer_model_projection", dims.layers * width, dims.hidden, part="mlp"),
         *parts.norm("per_layer_projection_norm", width),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "gemma3n_text": gemma3n_text,
-    "gemma4_text": gemma4_text,
-}

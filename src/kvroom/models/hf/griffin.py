@@ -7,8 +7,6 @@ inputs. Sources: Griffin arXiv:2402.19427, transformers' ``recurrent_gemma``, ``
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import Config
@@ -246,10 +244,3 @@ def _short_conv(config: Config, dims: Sizes) -> Mixer:
             ),
         ),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "recurrent_gemma": recurrent_gemma,
-    "lfm2": lfm2,
-    "lfm2_moe": lfm2_moe,
-}

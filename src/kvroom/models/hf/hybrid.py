@@ -253,11 +253,3 @@ def _periodic(config: Config, what: str, period: int, offset: int) -> Callable[[
 
 def _finish(config: Config, dims: Sizes, each: list[Layer], final: str) -> ModelSpec:
     return around(config, dims, each, final=parts.norm(final, dims.hidden))
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "jamba": jamba,
-    "bamba": bamba,
-    "granitemoehybrid": granite,
-    "falcon_h1": falcon_h1,
-}

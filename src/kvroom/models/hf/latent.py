@@ -9,7 +9,6 @@ indexer. Structure and defaults: the classes of transformers 5 and the published
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -336,13 +335,3 @@ def glm4_moe_lite(config: Config, **outer: Any) -> ModelSpec:
         ),
         **outer,
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "deepseek_v2": deepseek_v2,
-    "deepseek_v3": deepseek_v3,
-    "kimi_k2": deepseek_v3,
-    "deepseek_v32": deepseek_v32,
-    "glm_moe_dsa": glm_moe_dsa,
-    "glm4_moe_lite": glm4_moe_lite,
-}

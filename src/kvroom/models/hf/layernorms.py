@@ -171,17 +171,3 @@ def nemotron(config: Config) -> ModelSpec:
         config, dims, bias=bias, mlp_bias=config.flag("mlp_bias"), norm_bias=True, gated=False
     )
     return decoder(config, dims, tensors, final=parts.norm("norm", dims.hidden, bias=True))
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "olmo": olmo,
-    "olmo2": olmo2,
-    "olmo3": olmo3,
-    "exaone4": exaone4,
-    "cohere": cohere,
-    "cohere2": cohere2,
-    "starcoder2": starcoder2,
-    "stablelm": stablelm,
-    "stablelm_epoch": stablelm,
-    "nemotron": nemotron,
-}

@@ -7,7 +7,6 @@ shared block that a non-zero ``shared_intermediate_size`` adds), vLLM's ``minima
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kvroom.models import parts
@@ -97,10 +96,3 @@ def _lightning(config: Config, dims: Sizes) -> Mixer:
             ),
         ),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "minimax": minimax,
-    "minimax_text_01": minimax,
-    "minimax_m1": minimax,
-}

@@ -6,8 +6,6 @@ the published configurations and the transformers class.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
@@ -128,6 +126,3 @@ def _tower(config: Config, tiles: int, tokens: int) -> Tensors:
         # class embedding, norms before and after, three gates of the position tables
         *towers.plain("vision_model.vectors", hidden + 2 * 2 * hidden + 3),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {"mllama": mllama}

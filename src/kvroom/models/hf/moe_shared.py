@@ -6,7 +6,6 @@ classes of transformers 5 (DeepSeekMoE and MiMo: their remote code); prediction 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -246,13 +245,3 @@ def hunyuan(config: Config) -> ModelSpec:
 
 
 _KEYS = ("self_attn.k_proj", "self_attn.v_proj", "self_attn.key_layernorm")
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "deepseek": deepseek,
-    "glm4_moe": glm4_moe,
-    "ernie4_5": ernie4_5,
-    "ernie4_5_moe": ernie4_5_moe,
-    "hunyuan_v1_moe": hunyuan,
-    "hunyuan_v1_dense": hunyuan,
-    "mimo": mimo,
-}

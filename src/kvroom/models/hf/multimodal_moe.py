@@ -6,7 +6,6 @@ the classes of transformers 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kvroom.models import parts
@@ -219,21 +218,3 @@ def minimax_m3(config: Config) -> ModelSpec:
         return minimax_m3_text(config)
     names = "language_model.model.layers"
     return vision.composite(config, minimax_m3_text, vision.minimax_tower, layer_names=names)
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "qwen2_vl": qwen2_vl,
-    "qwen2_vl_text": qwen2_vl_text,
-    "qwen2_5_vl": qwen2_5_vl,
-    "qwen2_5_vl_text": qwen2_vl_text,
-    "qwen3_vl": qwen3_vl,
-    "qwen3_vl_text": qwen3_vl_text,
-    "qwen3_vl_moe": qwen3_vl_moe,
-    "qwen3_vl_moe_text": qwen3_vl_moe_text,
-    "kimi_k25": kimi_k25,
-    "glm4v_moe": glm4v_moe,
-    "glm4v_moe_text": glm4v_moe_text,
-    "minimax_m3": minimax_m3,
-    "minimax_m3_vl": minimax_m3,
-    "minimax_m3_vl_text": minimax_m3_text,
-}

@@ -154,6 +154,3 @@ def _experts(config: Config, dims: Sizes) -> Mixer:
             *parts.linear("mixer.fc2_latent_proj", dims.hidden, latent, part="mlp", bias=bias),
         )
     return Mixer((), tensors)
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {"nemotron_h": nemotron_h}

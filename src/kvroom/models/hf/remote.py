@@ -5,7 +5,6 @@ Structure from the published modelling code of each (named in its reader), sizes
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -248,15 +247,3 @@ def _ffn_width(ffn: Config, hidden: int) -> int:
         )
     mult = ffn.number("ffn_mult", default=1.0, low=1e-4, high=1000)
     return ceil_div(int(2 * mult * hidden / 3), 256) * 256
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "baichuan": baichuan,
-    "internlm": internlm,
-    "internlm2": internlm2,
-    "qwen": qwen,
-    "chatglm": chatglm,
-    "exaone": exaone,
-    "deci": deci,
-    "nemotron-nas": nemotron_nas,
-}

@@ -6,7 +6,6 @@ Structure and defaults: the classes of transformers 5; module names: the publish
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -345,13 +344,3 @@ def _step_sparse(config: Config, layers: int) -> list[bool]:
 def step3p7(config: Config) -> ModelSpec:
     """Step-3.7-Flash: Step-3.5's decoder with a vision tower; the text keys may lie at the top."""
     return vision.composite(config, step3p5, vision.step_tower, layer_names="model.layers")
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "gpt_oss": gpt_oss,
-    "llama4": llama4,
-    "llama4_text": llama4_text,
-    "mimo_v2_flash": mimo_v2_flash,
-    "step3p5": step3p5,
-    "step3p7": step3p7,
-}
