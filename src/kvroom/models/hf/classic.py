@@ -14,11 +14,11 @@ from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import Config
 from kvroom.models.hf.common import INNER, Sizes, check_groups, sizes
-from kvroom.models.hf.dense import Names, plain_decoder
+from kvroom.models.hf.dense import ModuleNames, plain_decoder
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec
 
-GPT2 = Names(
+GPT2 = ModuleNames(
     layers="transformer.h",
     norms="ln_1 ln_2",
     attention="attn c_attn c_attn c_attn c_proj",
@@ -26,7 +26,7 @@ GPT2 = Names(
     embedding="wte",
     final="ln_f",
 )
-GPTJ = Names(
+GPTJ = ModuleNames(
     layers="transformer.h",
     norms="ln_1",
     attention="attn q_proj k_proj v_proj out_proj",
@@ -34,7 +34,7 @@ GPTJ = Names(
     embedding="wte",
     final="ln_f",
 )
-NEOX = Names(
+NEOX = ModuleNames(
     layers="gpt_neox.layers",
     attention="attention query_key_value query_key_value query_key_value dense",
     mlp="mlp dense_h_to_4h dense_4h_to_h",
@@ -42,21 +42,21 @@ NEOX = Names(
     final="final_layer_norm",
     head="embed_out",
 )
-BLOOM = Names(
+BLOOM = ModuleNames(
     layers="transformer.h",
     attention="self_attention query_key_value query_key_value query_key_value dense",
     mlp="mlp dense_h_to_4h dense_4h_to_h",
     embedding="word_embeddings",
     final="ln_f",
 )
-OPT = Names(
+OPT = ModuleNames(
     layers="model.decoder.layers",
     norms="self_attn_layer_norm final_layer_norm",
     attention="self_attn q_proj k_proj v_proj out_proj",
     mlp="- fc1 fc2",
     final="final_layer_norm",
 )
-MPT = Names(
+MPT = ModuleNames(
     layers="transformer.blocks",
     norms="norm_1 norm_2",
     attention="attn Wqkv Wqkv Wqkv out_proj",
@@ -64,13 +64,13 @@ MPT = Names(
     embedding="wte",
     final="norm_f",
 )
-PHI = Names(
+PHI = ModuleNames(
     norms="input_layernorm",
     attention="self_attn q_proj k_proj v_proj dense",
     mlp="mlp fc1 fc2",
     final="final_layernorm",
 )
-PHI_MSFT = Names(
+PHI_MSFT = ModuleNames(
     layers="transformer.h",
     norms="ln",
     attention="mixer Wqkv Wqkv Wqkv out_proj",
@@ -85,7 +85,7 @@ def _rows(config: Config) -> int:
     return config.integer("n_positions", "max_position_embeddings", "n_ctx")
 
 
-def _shifted(config: Config, dims: Sizes, names: Names, **more: Any) -> ModelSpec:
+def _shifted(config: Config, dims: Sizes, names: ModuleNames, **more: Any) -> ModelSpec:
     """A decoder of LayerNorms, four times as wide inside unless its config says otherwise."""
     inner = more.pop("inner", None) or config.integer(*INNER, default=4 * dims.hidden)
     return plain_decoder(config, dims, names, inner=inner, norm_bias=True, **more)

@@ -71,7 +71,7 @@ def llama_tensors(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class ModuleNames:
     """What a checkpoint calls the modules of a plain decoder, each a list of words.
 
     ``layers`` is where its layers lie. ``attention`` is the block, then its query, key, value and output
@@ -91,7 +91,7 @@ class Names:
 def plain_decoder(
     config: Config,
     dims: Sizes,
-    names: Names,
+    names: ModuleNames,
     *,
     inner: int | None = None,
     bias: bool = False,

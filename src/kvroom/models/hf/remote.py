@@ -21,20 +21,20 @@ from kvroom.models.hf.common import (
     sizes,
     stored,
 )
-from kvroom.models.hf.dense import Names, decoder, llama_tensors, plain_decoder
+from kvroom.models.hf.dense import ModuleNames, decoder, llama_tensors, plain_decoder
 from kvroom.models.kinds import HeadedAttention
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.units import ceil_div
 
-INTERNLM2 = Names(
+INTERNLM2 = ModuleNames(
     norms="attention_norm ffn_norm",
     attention="attention wqkv wqkv wqkv wo",
     mlp="feed_forward w1 w3 w2",
     embedding="tok_embeddings",
     head="output",
 )
-QWEN = Names(
+QWEN = ModuleNames(
     layers="transformer.h",
     norms="ln_1 ln_2",
     attention="attn c_attn c_attn c_attn c_proj",
@@ -42,7 +42,7 @@ QWEN = Names(
     embedding="wte",
     final="ln_f",
 )
-CHATGLM = Names(
+CHATGLM = ModuleNames(
     layers="transformer.encoder.layers",
     attention="self_attention query_key_value query_key_value query_key_value dense",
     mlp="mlp dense_h_to_4h dense_h_to_4h dense_4h_to_h",
@@ -50,7 +50,7 @@ CHATGLM = Names(
     final="final_layernorm",
     head="output_layer",
 )
-EXAONE = Names(
+EXAONE = ModuleNames(
     layers="transformer.h",
     norms="ln_1 ln_2",
     attention="attn.attention q_proj k_proj v_proj out_proj",
