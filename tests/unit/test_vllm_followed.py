@@ -164,7 +164,12 @@ def test_a_class_that_came_later_is_said(version: str, starts: bool, named: bool
 
 
 def test_transformers_own_class_stands_in_for_a_plain_decoder_that_came_later() -> None:
-    seed = {**LLAMA, "model_type": "seed_oss", "head_dim": 128, "architectures": ["SeedOssForCausalLM"]}
+    seed = {
+        **LLAMA,
+        "model_type": "seed_oss",
+        "head_dim": 128,
+        "architectures": ["SeedOssForCausalLM"],
+    }
     made = planned(seed, "0.9.0")
     assert made.verdict.starts
     note = "vLLM 0.9.0 has no SeedOssForCausalLM of its own (it came with 0.10.2)"

@@ -277,13 +277,12 @@ CHANGES: Changes = (
     ),
     ((0, 21, 0), {"selection_buffer": False}),
     ((0, 22, 0), {"all_mode_speculation": True, "v2_types": frozenset({"qwen3"})}),
-    ((0, 23, 0), {"v2_types": V2_0_23}),
+    ((0, 23, 0), {"v2_types": V2_0_23, "packed": "buckets"}),
     (
         (0, 24, 0),
         {
             "padded_pages": True,
             "window_block": "kernel",
-            "packed": "buckets",
             "v2_types": V2_0_24,
             "v2_quantised": True,
         },
