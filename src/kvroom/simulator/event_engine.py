@@ -109,7 +109,7 @@ class EventEngine(EventScheduler):
                 self._jump(until)
             elif self.leaving:
                 self.decide = max(decide, self.end)
-                self.leaving = deque((0, request) for _, request in self.leaving)
+                self._land()
             elif self.loading:
                 self.decide = max(self.end, min(self.loading[0][0], self.next_ps))
                 self.blocked = ""
@@ -253,7 +253,7 @@ class EventEngine(EventScheduler):
         """Nothing is scheduled before the step in flight is over."""
         if self.lag:
             self.decide = max(self.decide, self.end)
-            self.leaving = deque((0, request) for _, request in self.leaving)
+            self._land()
 
     def _run(self, chunks: Chunks) -> None:
         """One step: all decoding requests a token each, and ``chunks`` of prompts."""
@@ -321,18 +321,18 @@ class EventEngine(EventScheduler):
                 continue
             if request.decoding:
                 self.stop_decoding(request, step + 1)
-            self.outcome.done(request, self.end)
+            end = self.outcome.done(request, self.end)
             if self.follow:
                 self.over(request, self.end)
             if self.lag:
-                self.leaving.append((step + 2, request))
+                self.leaving.append((step + 2, request, end))
                 if request.extents is not None:
                     computed = max(request.decode_start_tokens, request.final_tokens - 1 - self.lag)
                     self.enter_answer(request, computed // self.block_tokens)
                 if self.blocked == "tokens":
                     self.blocked = ""
             else:
-                self._leave(request)
+                self._leave(request, end)
 
     def gather(self, now: int) -> None:
         """Queue all who have come by ``now``, and let go of those who are done by the next step."""
@@ -344,11 +344,18 @@ class EventEngine(EventScheduler):
         """Those whose last output has been taken give back their blocks and places."""
         leaving = self.leaving
         while leaving and leaving[0][0] <= self.step:
-            request = leaving.popleft()[1]
+            _, request, end = leaving.popleft()
             if request.admission >= 0:
-                self._leave(request)
+                self._leave(request, end)
+            else:  # it was preempted with its last token on its way
+                self.outcome.over(request, end)
 
-    def _leave(self, request: ServedRequest) -> None:
+    def _land(self) -> None:
+        """The step in flight is over: those who are done have all their tokens."""
+        self.leaving = deque((0, request, end) for _, request, end in self.leaving)
+
+    def _leave(self, request: ServedRequest, end: int | None) -> None:
+        self.outcome.over(request, end)
         del self.running[request]
         self.blocked = ""
         if request.keeps_blocks:
@@ -384,6 +391,8 @@ class EventEngine(EventScheduler):
         elsewhere; the engine is of no use afterwards. What they have generated is computed anew with
         their prompts."""
         requests = []
+        for _, request, end in self.leaving:
+            self.outcome.over(request, end)
         for request in self.running:
             if request.decoding:
                 request.num_tokens = self.step - request.base_step + 1

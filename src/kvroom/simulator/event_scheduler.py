@@ -105,9 +105,8 @@ class EventScheduler(RequestStream):
             tuple[int, int, ServedRequest]
         ] = []  # a heap: when its cache is there, order
         self.batch = DecodeBatch(clock.reaches, block_tokens)
-        self.leaving: deque[tuple[int, ServedRequest]] = (
-            deque()
-        )  # done, with the step at which they are gone
+        self.leaving: deque[tuple[int, ServedRequest, int | None]] = deque()
+        """Those who are done, with the step at which they are gone and the end of ``Outcome.over``."""
         self.blocked = ""  # why the head of the queue has to wait, until that changes
         self._answers: dict[int, ServedRequest] = {}  # by the names of blocks being generated
         self.aligned = False
@@ -128,7 +127,7 @@ class EventScheduler(RequestStream):
     def running_count(self) -> int:
         """Requests that hold blocks and are not done."""
         count = len(self.running) + len(self.loading)
-        for _, request in self.leaving:
+        for _, request, _ in self.leaving:
             count -= request.admission >= 0
         return count
 
