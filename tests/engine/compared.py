@@ -36,7 +36,6 @@ class Trail:
             )
         )
 
-
     @property
     def told(self) -> list[int]:
         """How many steps, tokens, hits and preemptions, the most blocks, and a checksum of every step."""

@@ -23,7 +23,12 @@ DRAFTS: tuple[dict[str, Any], ...] = (
         "speculative_num_draft_tokens": 6,
         "speculative_ngram_max_bfs_breadth": 1,
     },
-    {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3, "speculative_eagle_topk": 1, **HEAD},
+    {
+        "speculative_algorithm": "EAGLE",
+        "speculative_num_steps": 3,
+        "speculative_eagle_topk": 1,
+        **HEAD,
+    },
     {
         "speculative_algorithm": "EAGLE3",
         "speculative_num_steps": 4,

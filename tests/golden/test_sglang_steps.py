@@ -1,7 +1,8 @@
 """Random loads as SGLang's own scheduler served them, step by step: with drafts and without, tight and roomy.
 
-The figures in sglang_steps.json are those of the ``Scheduler`` of the release that each names (from PyPI), which
-kvroom asked itself (``tests/engine/test_sglang.py``); no model was run, and which drafts are kept is kvroom's draw.
+The figures in sglang_steps.json are those of the ``Scheduler`` of the release that each names (from PyPI),
+which kvroom asked itself (``tests/engine/test_sglang.py``); no model was run, and which drafts are kept is
+kvroom's draw.
 """
 
 from __future__ import annotations

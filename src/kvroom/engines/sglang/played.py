@@ -151,6 +151,9 @@ class SglangPlayer:
         if hasattr(server, "enable_skip_finishing_decode"):
             server.enable_skip_finishing_decode = server.enable_overlap
         server.result_queue = deque()
+        relay: Any = getattr(server, "future_map", None)
+        if hasattr(relay, "_resolve_spec_extras"):
+            relay._resolve_spec_extras = lambda *_: None  # of what a draft model would read
         _without_triton(server)
         gc.collect()
         gc.freeze()

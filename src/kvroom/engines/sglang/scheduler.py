@@ -460,7 +460,7 @@ class SglangScheduler:
         return sum(max(0, self._more(q, self._next(q, tokens))) for q in requests)
 
     def _next(self, request: ServedRequest, tokens: int) -> int:
-        """What ``request`` is to hold at a decode of ``tokens``: with drafts kept, how many it has computed is
+        """What ``request`` is to hold at a decode of ``tokens``: with drafts, how many it has computed is
         known when the output is there."""
         if not self.settings.reserved_tokens:
             return request.num_computed_tokens + tokens
