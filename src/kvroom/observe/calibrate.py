@@ -135,24 +135,24 @@ def calibrate(files: Sequence[str], given: Mapping[str, Any]) -> Calibrated:
     return found
 
 
-def _times(path: str, name: str, given: Mapping[str, Any], found: Calibrated) -> bool:
+def _times(path: str, name: str, given: Mapping[str, Any], calibrated: Calibrated) -> bool:
     """Whether the file is a record of experiments, a benchmark or a recording with times; those it
     holds are added."""
     if (steps := proved_steps(path)) is not None:
         for question, step in steps:
-            _add(found, name, partial(of_step, name, {**question, **given}, step))
+            _add(calibrated, name, partial(of_step, name, {**question, **given}, step))
         return True
     runs = read_benchmark(path)
     if runs is None and (seen := recorded_run(path)) is not None:
         runs = [seen]
     if runs == []:
-        found.left_out.append(f"{name}: a benchmark that tells no lengths with mean times")
+        calibrated.left_out.append(f"{name}: a benchmark that tells no lengths with mean times")
     for run in runs or ():
-        _add(found, name, partial(of_run, name, run, given))
+        _add(calibrated, name, partial(of_run, name, run, given))
     return runs is not None
 
 
-def _served(path: str, name: str, answer: Reconciliation, found: Calibrated) -> None:
+def _served(path: str, name: str, answer: Reconciliation, calibrated: Calibrated) -> None:
     """The steps that a start-up log goes on to tell, of the deployment that it started."""
     if answer.scenario is None or path == "-":
         return
@@ -160,18 +160,18 @@ def _served(path: str, name: str, answer: Reconciliation, found: Calibrated) -> 
     for step in served_log.read_file(path):
         point = asdict(step)
         del point["lines"]
-        _add(found, name, partial(of_step, name, question, point))
+        _add(calibrated, name, partial(of_step, name, question, point))
 
 
-def _add(found: Calibrated, name: str, make: Callable[[], Timed | None]) -> None:
+def _add(calibrated: Calibrated, name: str, make: Callable[[], Timed | None]) -> None:
     try:
         made = make()
     except KvroomError as error:
         told = f"{name}: no plan to hold it against: {error.field} {error.message}"
-        if told not in found.left_out:
-            found.left_out.append(told)
+        if told not in calibrated.left_out:
+            calibrated.left_out.append(told)
     else:
-        found.timed += [made] if made else []
+        calibrated.timed += [made] if made else []
 
 
 def proved_steps(path: str) -> list[tuple[dict[str, Any], dict[str, Any]]] | None:

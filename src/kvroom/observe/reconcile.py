@@ -253,19 +253,19 @@ def other_card(log: StartupLog, workings: Workings) -> list[str]:
 
 
 def _command(
-    workings: Workings | None, cures: tuple[Remedy, ...], told: Way | None, expect: float | None
+    workings: Workings | None, cures: tuple[Remedy, ...], way: Way | None, expect: float | None
 ) -> str:
     """The engine's command with what would do in it; "" where there is nothing to do or no command."""
     moves = any(cure.args or cure.keys for cure in cures)
-    if workings is None or not (moves or told):
+    if workings is None or not (moves or way):
         return ""
     args: dict[str, Any] = {}
     keys: dict[str, Any] = {}
     for cure in cures:
         args |= cure.args
         keys |= cure.keys
-    if told is not None and not args:
-        args = told.args(workings, expect)
+    if way is not None and not args:
+        args = way.args(workings, expect)
     scenario = workings.plan.scenario
     length = args.pop("max_model_len", scenario.context_tokens)
     try:

@@ -565,7 +565,7 @@ def bands(
 
 
 def over_seeds(
-    made: Simulated,
+    simulated: Simulated,
     answer: Mapping[str, Any],
     source: Synthetic | SessionPool,
     many: int,
@@ -574,20 +574,20 @@ def over_seeds(
     watch: Watch | None = None,
     scheduler: OtherScheduler | None = None,
 ) -> tuple[Simulated, dict[str, Any]]:
-    """The last simulation and the ``bands`` of ``many`` seeds of ``source``, of which ``made`` is the first
-    and ``answer`` its figures; fewer where ``watch`` ends one."""
-    answers, counts = [answer], [made.fleet.timeline.at_once]
-    while len(answers) < many and not made.fleet.stopped:
+    """The last simulation and the ``bands`` of ``many`` seeds of ``source``; ``simulated`` is the first of them
+    and ``answer`` its figures. There are fewer where ``watch`` ends one."""
+    answers, counts = [answer], [simulated.fleet.timeline.at_once]
+    while len(answers) < many and not simulated.fleet.stopped:
         again = source.at_seed(source.seed + len(answers))
-        made = serve(
-            made.workings,
+        simulated = serve(
+            simulated.workings,
             again,
             slo=slo,
             watch=watch,
-            warmup=made.fleet.outcome.warmup,
+            warmup=simulated.fleet.outcome.warmup,
             scheduler=scheduler,
         )
-        if not made.fleet.stopped:
-            answers.append(made.to_dict())
-            counts.append(made.fleet.timeline.at_once)
-    return made, bands(answers, counts)
+        if not simulated.fleet.stopped:
+            answers.append(simulated.to_dict())
+            counts.append(simulated.fleet.timeline.at_once)
+    return simulated, bands(answers, counts)

@@ -266,16 +266,16 @@ class Synthetic:
 
 
 @lru_cache(maxsize=KEPT)
-def _drawn_lengths(made: Synthetic) -> tuple[tuple[int, int], ...]:
+def _drawn_lengths(workload: Synthetic) -> tuple[tuple[int, int], ...]:
     # Session by session: by arrival all first turns, which are short, would come first.
-    each = (r for session in made.sessions() for r in session)
+    each = (r for session in workload.sessions() for r in session)
     return tuple((r.input_tokens, r.output_tokens) for r in islice(each, DRAWS))
 
 
 @lru_cache(maxsize=KEPT)
-def drawn_sessions(made: Synthetic) -> tuple[Session, ...]:
-    """The sessions of ``made``, kept for those who ask again: many questions have one workload."""
-    return tuple(made.sessions())
+def drawn_sessions(workload: Synthetic) -> tuple[Session, ...]:
+    """The sessions of ``workload``, kept for those who ask again: many questions have one workload."""
+    return tuple(workload.sessions())
 
 
 class _SessionDraw:
@@ -284,7 +284,7 @@ class _SessionDraw:
 
     def __init__(
         self,
-        made: Synthetic,
+        workload: Synthetic,
         arrival: int,
         *,
         number: int,
@@ -292,16 +292,22 @@ class _SessionDraw:
         most: int,
         draws: Mapping[str, Draws],
     ) -> None:
-        self.made, self.arrival, self.own, self.most, self.draws = made, arrival, own, most, draws
+        self.made, self.arrival, self.own, self.most, self.draws = (
+            workload,
+            arrival,
+            own,
+            most,
+            draws,
+        )
         self.requests: list[Request] = []
         self.after: list[tuple[int, ...]] = []
         self.forked = False
-        shared = made.prefix.tokens
+        shared = workload.prefix.tokens
         self.head: TokenRunsPart = ()
         if shared:
-            group = int(draws["prefix"].uniform() * made.prefix.groups)
+            group = int(draws["prefix"].uniform() * workload.prefix.groups)
             self.head = ((group * shared, shared),)
-        self.name = number if made.chains else None
+        self.name = number if workload.chains else None
 
     def session(self) -> Session:
         """Its turns, each of so many calls."""

@@ -332,7 +332,7 @@ def levers(
 
 
 def _with_served(
-    made: Levers,
+    levers: Levers,
     bench: Bench,
     base: Workings,
     *,
@@ -340,7 +340,7 @@ def _with_served(
     watch: Watch | None,
     source: Iterable[Request] | None,
 ) -> Levers:
-    """``made`` with the levers that only serving shows: served where asked, else left out."""
+    """``levers`` with the levers that only serving shows: served where asked, else left out."""
     scenario, deployment = base.plan.scenario, base.deployment
     found = [
         *serving_levers.tiers(scenario, deployment),
@@ -348,9 +348,9 @@ def _with_served(
     ]
     if not simulate:
         out = [Unmodelled(id=x.id, label=x.label, why=x.refusal or UNSERVED) for x in found]
-        return replace(made, left_out=(*made.left_out, *out))
-    known = [made.first.lever] if made.first else []
-    drafts = [lever.lever for lever in made.levers if lever.lever.family == "speculation"]
+        return replace(levers, left_out=(*levers.left_out, *out))
+    known = [levers.first.lever] if levers.first else []
+    drafts = [lever.lever for lever in levers.levers if lever.lever.family == "speculation"]
     every = {x.id: x for x in (*known, *drafts, *found) if x.reading == "held"}
     after, out = each_served(
         every.values(),
@@ -359,9 +359,9 @@ def _with_served(
         watch,
         source,
     )
-    left = (*made.left_out, *out)
+    left = (*levers.left_out, *out)
     before = served(base, watch, source)
-    return replace(made, served_before=before, served=tuple(after), left_out=left)
+    return replace(levers, served_before=before, served=tuple(after), left_out=left)
 
 
 def _alone(
@@ -397,8 +397,8 @@ def _pulled(bench: Bench, lever: Lever, base: Workings) -> Pulled | str:
     )
 
 
-def _named(ids: Sequence[str], found: Sequence[Pulled]) -> list[Lever]:
-    known = {p.lever.id: p.lever for p in found}
+def _named(ids: Sequence[str], pulled: Sequence[Pulled]) -> list[Lever]:
+    known = {p.lever.id: p.lever for p in pulled}
     for name in ids:
         if name not in known:
             fix = did_you_mean(name, known, "`kvroom levers` lists them.")
@@ -412,10 +412,10 @@ def _named(ids: Sequence[str], found: Sequence[Pulled]) -> list[Lever]:
     return chosen
 
 
-def _best_of_each(found: Sequence[Pulled], before: Figures, by: str) -> list[Lever]:
+def _best_of_each(pulled: Sequence[Pulled], before: Figures, by: str) -> list[Lever]:
     better = ORDERS[by]
     best: dict[str, Lever] = {}
-    for p in found:  # ranked: the first of a family is its best
+    for p in pulled:  # ranked: the first of a family is its best
         lever = p.lever
         kept = "model" in lever.keeps and "limit" in lever.keeps
         known = lever.quality is not None and lever.quality.small

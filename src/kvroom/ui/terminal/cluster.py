@@ -62,22 +62,22 @@ def _many(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
-def splits_text(found: Splits) -> str:
+def splits_text(splits: Splits) -> str:
     """Every split as a row, the same GPUs without one, and what the link must give."""
     heads = ["prefill:decode", "GPUs", "TTFT p50", "TTFT p99", "TPOT p99", "request", "good/s", ""]
     rows = [heads]
-    for t in (*found.tried, found.together):
-        rows.append(_row(t, "<- best" if t is found.best else ""))
-    best = f"{found.best.prefill}:{found.best.decode}"
-    measure = "goodput" if found.by.startswith("goodput") else "time of a request"
-    if found.pays:
+    for t in (*splits.tried, splits.together):
+        rows.append(_row(t, "<- best" if t is splits.best else ""))
+    best = f"{splits.best.prefill}:{splits.best.decode}"
+    measure = "goodput" if splits.by.startswith("goodput") else "time of a request"
+    if splits.pays:
         said = f"The best split is {best}, and its {measure} is better than that of the same GPUs "
         said += "each doing both"
     else:
         said = (
             f"The best split is {best}, but the same GPUs each doing both do no worse ({measure})"
         )
-    link = found.needs_bytes_per_s
+    link = splits.needs_bytes_per_s
     if link is None:
         said += "; no link, however fast, would change that."
     else:

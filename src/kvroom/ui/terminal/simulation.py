@@ -38,7 +38,7 @@ def show(simulation: Simulation) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
+def sentence(simulated: Simulated, answer: Mapping[str, Any]) -> str:
     """What happened, in words."""
     n, spent = answer["requests"], answer["duration_s"]
     parts = [f"{n['completed']:,} of {n['arrived']:,} requests are answered in {span(spent)}"]
@@ -49,7 +49,7 @@ def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
     if n["dropped"]:
         be = "is" if n["dropped"] == 1 else "are"
         parts.append(f"{n['dropped']:,} can never be served and {be} dropped")
-    if made.fleet.stopped:
+    if simulated.fleet.stopped:
         parts.append(f"stopped with {n['running']:,} running and {n['waiting']:,} waiting")
     blocks = answer["kv_blocks"]
     peak = blocks["peak"] / blocks["total"] if blocks["total"] else 0.0
@@ -101,19 +101,19 @@ def tiers(answer: Mapping[str, Any]) -> str:
 MEAN_TTFT = "mean TTFT"
 
 
-def lines(made: Simulated) -> str:
+def lines(simulated: Simulated) -> str:
     """Queue, blocks and time to first token over time, as rows of block characters."""
-    moments = made.line
+    moments = simulated.line
     if len(moments) < 2:
         return ""
-    total = made.blocks
+    total = simulated.blocks
     width = text_width() - LABEL - 20
     start, end = moments[0].time_ps, moments[-1].time_ps
     cells: list[list[Any]] = [[] for _ in range(width)]
     for moment in moments:
         place = (moment.time_ps - start) * (width - 1) // max(1, end - start)
         cells[min(place, width - 1)].append(moment)
-    outside = made.fleet.outcome.outside_ps
+    outside = simulated.fleet.outcome.outside_ps
     rows = (
         ("queue", [_mean(cell, "waiting") for cell in cells], None, "{:,.0f} waiting"),
         ("running", [_mean(cell, "running") for cell in cells], None, "{:,.0f} running"),

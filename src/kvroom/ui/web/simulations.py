@@ -223,7 +223,7 @@ def _of_replay(replay: replays.Replay | None) -> dict[str, Any]:
     return {key: getattr(replay, key) for key in keys}
 
 
-def _cliff(asked: SimulationQuestion, over: str, supervisor: Supervisor) -> None:
+def _cliff(question: SimulationQuestion, over: str, supervisor: Supervisor) -> None:
     listener = supervisor.listener
 
     def told(point: CliffPoint) -> None:
@@ -231,9 +231,9 @@ def _cliff(asked: SimulationQuestion, over: str, supervisor: Supervisor) -> None
 
     cliff = api.cliff(
         over,
-        asked.scenario,
-        trace=asked.source,
-        slo=asked.slo,
+        question.scenario,
+        trace=question.source,
+        slo=question.slo,
         watch=supervisor.moment,
         on_point=told,
         paths=False,
@@ -391,10 +391,10 @@ def _text(given: Mapping[str, Any], key: str) -> str | None:
     return None if given.get(key) is None else str(given[key])
 
 
-def explanations(made: Simulated, answer: Mapping[str, Any]) -> Iterator[Explanation]:
+def explanations(simulated: Simulated, answer: Mapping[str, Any]) -> Iterator[Explanation]:
     """How the figures of a simulation come about, in the form of a Plan's."""
-    counts = made.counts
-    firsts, gaps = len(made.fleet.outcome.ttft_ps), made.fleet.outcome.gaps.count
+    counts = simulated.counts
+    firsts, gaps = len(simulated.fleet.outcome.ttft_ps), simulated.fleet.outcome.gaps.count
     for key, label, count, what in (
         ("ttft_s", "TTFT", firsts, "waits from arrival to first token"),
         ("itl_s", "ITL", gaps, "times between a request's tokens"),
@@ -410,7 +410,7 @@ def explanations(made: Simulated, answer: Mapping[str, Any]) -> Iterator[Explana
                     numbers=f"the {ceil_div(words * count, 100):,}th smallest of {count:,}",
                     source=SOURCE,
                 )
-    out, seconds = made.fleet.outcome, made.duration_s
+    out, seconds = simulated.fleet.outcome, simulated.duration_s
     for figure, label, unit, formula, numbers in (
         ("requests.completed", "Requests answered", "requests", "counted", f"{counts['completed']:,}"),
         ("preemptions", "Times a request lost its blocks", "times", "counted",

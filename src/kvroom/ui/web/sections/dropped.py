@@ -129,11 +129,14 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _short(found: Reconciliation) -> list[str]:
+def _short(reconciliation: Reconciliation) -> list[str]:
     """That it ran out of memory, and what would do."""
-    if found.shortage is None:
+    if reconciliation.shortage is None:
         return []
-    return [found.sentence, *(f"What would do: {cure.text}." for cure in found.remedies[:1])]
+    return [
+        reconciliation.sentence,
+        *(f"What would do: {cure.text}." for cure in reconciliation.remedies[:1]),
+    ]
 
 
 def _after_engine(stairs: list[dict[str, Any]]) -> int:
@@ -142,16 +145,16 @@ def _after_engine(stairs: list[dict[str, Any]]) -> int:
     )
 
 
-def _measured(found: Reconciliation, workings: Workings) -> dict[str, Any] | None:
+def _measured(reconciliation: Reconciliation, workings: Workings) -> dict[str, Any] | None:
     """The bar of what the engine printed: requests of its longest length, of the whole deployment."""
     copies = workings.deployment.layout.dp * workings.answer.pools
-    each = found.printed.get("max_concurrency")
+    each = reconciliation.printed.get("max_concurrency")
     rule = "printed"
-    if each is None and found.printed.get("kv_tokens"):
-        each = found.printed["kv_tokens"] / workings.deployment.context_tokens
+    if each is None and reconciliation.printed.get("kv_tokens"):
+        each = reconciliation.printed["kv_tokens"] / workings.deployment.context_tokens
         rule = "the tokens printed / the longest request"
     if each is None:
-        each = _by_blocks(found)
+        each = _by_blocks(reconciliation)
         rule = "the blocks printed / those of the longest request"
     if each is None:
         return None
@@ -161,23 +164,26 @@ def _measured(found: Reconciliation, workings: Workings) -> dict[str, Any] | Non
     }  # fmt: skip
 
 
-def _by_blocks(found: Reconciliation) -> float | None:
+def _by_blocks(reconciliation: Reconciliation) -> float | None:
     """Requests in the blocks that metrics tell, where nothing else is printed: a request's own number of
     blocks is the engine's rule, whatever memory there is."""
-    printed, blocks = found.printed.get("num_blocks"), found.predicted.get("num_blocks")
-    requests = found.predicted.get("max_concurrency")
+    printed, blocks = (
+        reconciliation.printed.get("num_blocks"),
+        reconciliation.predicted.get("num_blocks"),
+    )
+    requests = reconciliation.predicted.get("max_concurrency")
     return printed * requests / blocks if printed and blocks and requests else None
 
 
-def _blocks_said(found: Reconciliation) -> list[str]:
-    blocks, size = (found.printed.get(key) for key in ("num_blocks", "block_size"))
+def _blocks_said(reconciliation: Reconciliation) -> list[str]:
+    blocks, size = (reconciliation.printed.get(key) for key in ("num_blocks", "block_size"))
     if not blocks:
         return []
     return [f"{blocks:,.0f} blocks" + (f" of {size:,.0f} tokens" if size else "") + " are printed"]
 
 
 def difference(
-    found: Reconciliation,
+    reconciliation: Reconciliation,
     stairs: list[dict[str, Any]],
     measured: dict[str, Any] | None,
     lent: Mapping[str, Any],
@@ -187,7 +193,7 @@ def difference(
     engine = next((stair["to"] for stair in stairs if stair["key"] == "engine"), None)
     if measured is None or not engine:
         return None
-    to, cause = measured["to"], _cause(found)
+    to, cause = measured["to"], _cause(reconciliation)
     ratio = to / engine
     how = f"{abs(ratio - 1):.1%} {'more' if ratio >= 1 else 'fewer'}"
     if not 1 / FAR < ratio < FAR:
@@ -211,9 +217,9 @@ def difference(
     }
 
 
-def _cause(found: Reconciliation) -> AccountLine | None:
+def _cause(reconciliation: Reconciliation) -> AccountLine | None:
     """The account that explains at least half of what the cache is off by, else the cache's own."""
-    off = {account.name: account for account in found.accounts if account.difference_bytes}
+    off = {account.name: account for account in reconciliation.accounts if account.difference_bytes}
     cache = off.pop("kv", None)
     off.pop("free_before_load", None)
     most = max(off.values(), key=_size, default=None)
