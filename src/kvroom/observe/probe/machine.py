@@ -85,27 +85,27 @@ def probe(
     tell: Callable[[str], None] = lambda _: None,
 ) -> Probe:
     """Measure this machine; ``tell`` hears what is being measured."""
-    found = Probe()
+    result = Probe()
     limits = read_limits()
     tell("memory and caches")
-    memory, sram, tiers = _memory(limits, wishes.share, found)
+    memory, sram, tiers = _memory(limits, wishes.share, result)
     if wishes.disk is not None:
         tell("the disk")
-        _disk(wishes.disk, tiers, found)
+        _disk(wishes.disk, tiers, result)
     tell("GPUs")
-    driver, measured = nvml.read(), _gpu_probe(wishes, limits, found)
+    driver, measured = nvml.read(), _gpu_probe(wishes, limits, result)
     gpus = measured.get("devices", [])
     if driver.cards or gpus:
-        found.machine = _gpu_machine(driver, gpus, tiers, found)
+        result.machine = _gpu_machine(driver, gpus, tiers, result)
     else:
-        found.missing.append(f"GPUs: {driver.why}; torch and CuPy see none either")
-        found.machine = _cpu_machine(
-            limits=limits, rate=memory, sram=sram, tiers=tiers, measured=measured, found=found
+        result.missing.append(f"GPUs: {driver.why}; torch and CuPy see none either")
+        result.machine = _cpu_machine(
+            limits=limits, rate=memory, sram=sram, tiers=tiers, measured=measured, found=result
         )
-    if "memory_bytes_per_s" in found.machine:
-        told = "; ".join((*found.remarks, *(f"not measured: {m}" for m in found.missing)))
-        found.machine["notes"] = told[:3900]
-    return found
+    if "memory_bytes_per_s" in result.machine:
+        told = "; ".join((*result.remarks, *(f"not measured: {m}" for m in result.missing)))
+        result.machine["notes"] = told[:3900]
+    return result
 
 
 def write(machine: dict[str, Any], path: str) -> None:
@@ -186,8 +186,8 @@ def _memory(
 
 
 def _tier(name: str, size: int | None, rate: float | None, how: str, **more: Any) -> dict[str, Any]:
-    told = {"name": name, "bytes": size, "bytes_per_s": rate and _rounded(rate), **more}
-    tier = {key: value for key, value in told.items() if value is not None}
+    row = {"name": name, "bytes": size, "bytes_per_s": rate and _rounded(rate), **more}
+    tier = {key: value for key, value in row.items() if value is not None}
     return {**tier, "source": f"measured: {how}" if rate else "driver: the size only; rate unknown"}
 
 
@@ -314,7 +314,7 @@ def _cpu_machine(
         told = f"matrix-vector products, {measured['backend']} {measured['version']}"
         found.figures.append(Row("memory, by products", products, None, "bytes_per_s", told))
         rate = products
-    said = {
+    spec = {
         "name": f"{cpu_name()} ({limits.cores} cores)",
         "vendor": "cpu",
         "memory_bytes": limits.total_bytes,
@@ -330,7 +330,7 @@ def _cpu_machine(
         },
         "tiers": tiers,
     }
-    return {key: value for key, value in said.items() if value is not None}
+    return {key: value for key, value in spec.items() if value is not None}
 
 
 def _gpu_machine(
@@ -348,13 +348,13 @@ def _gpu_machine(
     gpu = next((g for g in gpus if g["name"] == name), gpus[0] if gpus else {})
     if not driver.cards:
         probe.missing.append(f"the driver's own figures: {driver.why}")
-    known = _known(name)
-    if known is None:
+    device = _known(name)
+    if device is None:
         probe.remarks.append(
             f"the catalogue does not know '{name[:80]}': the file holds what was measured"
         )
-    _gpu_rows(card, gpu, known, probe)
-    return _gpu_file(name, names.count(name), card=card, gpu=gpu, known=known, tiers=tiers)
+    _gpu_rows(card, gpu, device, probe)
+    return _gpu_file(name, names.count(name), card=card, gpu=gpu, known=device, tiers=tiers)
 
 
 def _known(name: str) -> Device | None:

@@ -42,8 +42,8 @@ class Pulled:
     @property
     def easy(self) -> bool:
         """One flag away, model, cards and limit kept, its cost in quality published and small."""
-        known = self.lever.quality is not None and self.lever.quality.small
-        return self.lever.one_flag and known and len(self.lever.keeps) == 3
+        cheap = self.lever.quality is not None and self.lever.quality.small
+        return self.lever.one_flag and cheap and len(self.lever.keeps) == 3
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -189,7 +189,7 @@ class Levers(Shown):
         if first is None:
             return "No lever that is one flag away, keeps everything and has a small published cost helps."
         before, after, key = self.before, first.after, self.ranked_by
-        told = {
+        changes = {
             "requests": (before.requests, after.requests, "requests", 1.0),
             "step": (before.token_s, after.token_s, "ms a token", 1e3),
             "ttft": (before.ttft_s, after.ttft_s, "ms TTFT", 1e3),
@@ -200,12 +200,12 @@ class Levers(Shown):
                 1.0,
             ),
         }
-        old, new, unit, scale = told[key]
+        old, new, unit, scale = changes[key]
         brings = f"{html.number(old and old * scale)} → {html.number(new and new * scale)} {unit}"
         quality = first.lever.quality
         price = f"{quality.effect} ({quality.source})" if quality else "not published"
-        said = f"Pull {first.lever.id} first: {brings}. Its price in quality: {price}."
-        return said + (
+        sentence = f"Pull {first.lever.id} first: {brings}. Its price in quality: {price}."
+        return sentence + (
             f" That is {first.lever.label}." if first.lever.family == "speculation" else ""
         )
 
@@ -271,10 +271,10 @@ class Bench:
                 self._known[key] = work(Scenario.from_dict(keys), paths=self.paths)
             except KvroomError as error:
                 self._known[key] = error
-        found = self._known[key]
-        if isinstance(found, KvroomError):
-            raise found
-        return found
+        workings = self._known[key]
+        if isinstance(workings, KvroomError):
+            raise workings
+        return workings
 
     def figures(self, levers: Sequence[Lever]) -> Figures:
         """The figures with ``levers`` pulled, counted as the farthest of them counts."""
@@ -311,9 +311,9 @@ def levers(
     bench = Bench(scenario, paths, before_each)
     base = bench.work(())
     before = figures_of(base)
-    found, left_out = _alone(bench, levers_of(base), base)
-    found.sort(key=lambda p: ORDERS[by](p.after), reverse=True)  # stable: the easier lever first
-    players = _named(together, found) if together else _best_of_each(found, before, by)
+    pulled, left_out = _alone(bench, levers_of(base), base)
+    pulled.sort(key=lambda p: ORDERS[by](p.after), reverse=True)  # stable: the easier lever first
+    players = _named(together, pulled) if together else _best_of_each(pulled, before, by)
     sets = _sets(bench, players, before, by)
     first = [player for player in players if sets and player.id in sets[0].ids]
     made = Levers(
@@ -321,7 +321,7 @@ def levers(
         before=before,
         binding=base.plan.verdict.binding,
         verdict=base.plan.verdict.sentence,
-        levers=tuple(found),
+        levers=tuple(pulled),
         together=tuple(sets),
         waterfall=tuple(_split(bench, first, seed)),
         left_out=tuple(left_out),
@@ -349,9 +349,9 @@ def _with_served(
     if not simulate:
         out = [Unmodelled(id=x.id, label=x.label, why=x.refusal or UNSERVED) for x in found]
         return replace(levers, left_out=(*levers.left_out, *out))
-    known = [levers.first.lever] if levers.first else []
+    first = [levers.first.lever] if levers.first else []
     drafts = [lever.lever for lever in levers.levers if lever.lever.family == "speculation"]
-    every = {x.id: x for x in (*known, *drafts, *found) if x.reading == "held"}
+    every = {x.id: x for x in (*first, *drafts, *found) if x.reading == "held"}
     after, out = each_served(
         every.values(),
         lambda lever: bench.work((lever,)),
@@ -432,16 +432,16 @@ def _sets(bench: Bench, players: Sequence[Lever], before: Figures, by: str) -> l
         if len(players) <= EXACT
         else ((*players[:number],) for number in range(len(players), 0, -1))
     )
-    made: list[Together] = []
+    sets: list[Together] = []
     for levers_set in chosen:
         try:
             after = bench.figures(levers_set)
         except KvroomError:
             continue
         if better(after) > better(before):
-            made.append(Together(ids=tuple(x.id for x in levers_set), after=after))
-    made.sort(key=lambda t: (-better(t.after), len(t.ids)))
-    return made[:SHOWN_SETS]
+            sets.append(Together(ids=tuple(x.id for x in levers_set), after=after))
+    sets.sort(key=lambda t: (-better(t.after), len(t.ids)))
+    return sets[:SHOWN_SETS]
 
 
 def _split(bench: Bench, players: Sequence[Lever], seed: int) -> list[tuple[str, float]]:

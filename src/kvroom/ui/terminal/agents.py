@@ -55,13 +55,13 @@ def table(answer: AgentsAnswer) -> str:
 
 def tiers(answer: AgentsAnswer) -> str:
     """Where prompts are found, of deployments that have more than the GPUs' cache."""
-    kept = [each for each in answer.found if each.best and len(each.best.tiers) > 1]
-    if not kept:
+    tiered = [each for each in answer.found if each.best and len(each.best.tiers) > 1]
+    if not tiered:
         return ""
-    known = {name for each in kept if each.best for name, _ in each.best.tiers}
-    columns = [(key, name) for key, name in TIERS if key in known]
+    names = {name for each in tiered if each.best for name, _ in each.best.tiers}
+    columns = [(key, name) for key, name in TIERS if key in names]
     rows = [["", *(name for _, name in columns)]]
-    for each in kept:
+    for each in tiered:
         hits = dict(each.best.tiers) if each.best else {}
         cells = (f"{hits[key]:.1%}" if key in hits else "" for key, _ in columns)
         rows.append([each.variant.label, *cells])

@@ -52,10 +52,10 @@ def fleet_text(fleet: Mapping[str, Any]) -> str:
         )
     parts.append(paragraph("; ".join(sums) + "."))
     line = fleet["timeline"]
-    told = [f"  {span(t['t_s']):>8}  replica {t['replica']} {t['what']}" for t in line[:ROWS]]
+    events = [f"  {span(t['t_s']):>8}  replica {t['replica']} {t['what']}" for t in line[:ROWS]]
     if len(line) > ROWS:
-        told.append(f"  … and {len(line) - ROWS:,} more")
-    return plain_text("\n\n".join([*parts, *(["\n".join(told)] if told else [])]))
+        events.append(f"  … and {len(line) - ROWS:,} more")
+    return plain_text("\n\n".join([*parts, *(["\n".join(events)] if events else [])]))
 
 
 def _many(count: int, word: str) -> str:
@@ -71,18 +71,18 @@ def splits_text(splits: Splits) -> str:
     best = f"{splits.best.prefill}:{splits.best.decode}"
     measure = "goodput" if splits.by.startswith("goodput") else "time of a request"
     if splits.pays:
-        said = f"The best split is {best}, and its {measure} is better than that of the same GPUs "
-        said += "each doing both"
+        text = f"The best split is {best}, and its {measure} is better than that of the same GPUs "
+        text += "each doing both"
     else:
-        said = (
+        text = (
             f"The best split is {best}, but the same GPUs each doing both do no worse ({measure})"
         )
     link = splits.needs_bytes_per_s
     if link is None:
-        said += "; no link, however fast, would change that."
+        text += "; no link, however fast, would change that."
     else:
-        said += f"; to be no worse it needs a link of {show_rate(link)} a replica."
-    return paragraph(said, "") + "\n\n" + plain_text(aligned(rows))
+        text += f"; to be no worse it needs a link of {show_rate(link)} a replica."
+    return paragraph(text, "") + "\n\n" + plain_text(aligned(rows))
 
 
 def _row(tried: Tried, mark: str) -> list[str]:

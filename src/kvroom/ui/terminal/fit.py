@@ -94,14 +94,14 @@ def _screen(fit: Fit, *, everything: bool) -> list[str]:
             for row in partly
         ]
         blocks.append(f"With the rest in host memory\n{_table((*head[:4], 'on the CPU'), rows)}")
-    told = "" if everything else "The largest of each architecture; --all shows every one. "
-    told += (
+    note = "" if everything else "The largest of each architecture; --all shows every one. "
+    note += (
         f"Tokens a second are one user's at {_length(fit.context_tokens)} tokens. "
         "kvroom fit MODEL shows a model's files."
     )
     if fit.too_large:
-        told += f" {len(fit.too_large)} models are too large for card and host memory."
-    blocks.append(paragraph(told))
+        note += f" {len(fit.too_large)} models are too large for card and host memory."
+    blocks.append(paragraph(note))
     return blocks
 
 

@@ -91,13 +91,13 @@ Column = tuple[str, str, float, int]
 
 def _columns(figures: Iterable[Figures]) -> list[Column]:
     """Heading, field, scale and decimals of the columns that hold anything."""
-    made = list(figures)
+    names = list(figures)
     columns: tuple[Column, ...] = (
         ("ms/token", "token_s", 1e3, 1),
         ("TTFT ms", "ttft_s", 1e3, 0),
         ("$/M", "usd_per_million_output_tokens", 1.0, 2),
     )
-    return [column for column in columns if any(getattr(f, column[1]) is not None for f in made)]
+    return [column for column in columns if any(getattr(f, column[1]) is not None for f in names)]
 
 
 def _row(name: str, figures: Figures, columns: Sequence[Column], far: float, mark: str) -> str:
@@ -173,16 +173,16 @@ def _details(levers: Levers) -> str:
 def _detail(pulled: Pulled) -> str:
     """What a lever needs and costs, a sentence each."""
     lever = pulled.lever
-    told = []
+    lines = []
     if lever.needs:
-        told.append(f"Needs {'; '.join(lever.needs)}")
+        lines.append(f"Needs {'; '.join(lever.needs)}")
     if lever.quality is None:
-        told.append("Nobody published what it costs in quality")
+        lines.append("Nobody published what it costs in quality")
     elif lever.quality.loss_ratio:
-        told.append(f"{lever.quality.effect} [{lever.quality.source}]")
+        lines.append(f"{lever.quality.effect} [{lever.quality.source}]")
     if lever.latency:
-        told.append(f"{lever.latency.effect} [{lever.latency.source}]")
-    return ". ".join(told) + "." if told else ""
+        lines.append(f"{lever.latency.effect} [{lever.latency.source}]")
+    return ". ".join(lines) + "." if lines else ""
 
 
 def _left_out(levers: Levers) -> str:

@@ -119,16 +119,17 @@ def _need(need: Need, answer: TraceReuse) -> list[str]:
 
 def lives(reuse: Reuse) -> str:
     """How soon blocks are used again, and how uses spread over them."""
-    told = ages(reuse.refs)
+    by_age = ages(reuse.refs)
     within = ", ".join(
-        f"{share:.0%} within {_span(int(limit))}" for limit, share in told["reuse_within_s"].items()
+        f"{share:.0%} within {_span(int(limit))}"
+        for limit, share in by_age["reuse_within_s"].items()
     )
     parts = [
-        f"{told['never_reused_ratio']:.1%} of the blocks are never used again.",
-        f"The most used tenth of them gives {told['top_tenth_ratio']:.1%} of the hits.",
+        f"{by_age['never_reused_ratio']:.1%} of the blocks are never used again.",
+        f"The most used tenth of them gives {by_age['top_tenth_ratio']:.1%} of the hits.",
     ]
-    if told["reuse_time_s"]:
-        median, late = told["lifetime_s"]["p50"], told["lifetime_s"]["p99"]
+    if by_age["reuse_time_s"]:
+        median, late = by_age["lifetime_s"]["p50"], by_age["lifetime_s"]["p99"]
         parts += [
             f"Uses come again: {within}.",
             f"A block used again lives {median:,.0f} s (median), {late:,.0f} s (99th percentile).",
@@ -146,5 +147,5 @@ def _span(seconds: int) -> str:
 def waste(reuse: Reuse) -> str:
     """The share of allocated tokens left unused, by block size."""
     shares = fragmentation(reuse.refs.lengths)
-    told = ", ".join(f"{size}: {share:.2%}" for size, share in shares.items())
-    return paragraph(f"Left unused in a request's last block, by block size: {told}.", "")
+    by_size = ", ".join(f"{size}: {share:.2%}" for size, share in shares.items())
+    return paragraph(f"Left unused in a request's last block, by block size: {by_size}.", "")

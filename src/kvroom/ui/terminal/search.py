@@ -36,8 +36,8 @@ def show(result: Found) -> str:
             )
         )
     if result.unpriced:
-        told = ", ".join(f"{x['name']} ({x['gpus']:,})" for x in result.unpriced)
-        blocks.append(paragraph(f"Without a known price would do, by their GPUs: {told}."))
+        unpriced = ", ".join(f"{x['name']} ({x['gpus']:,})" for x in result.unpriced)
+        blocks.append(paragraph(f"Without a known price would do, by their GPUs: {unpriced}."))
     blocks.append(_searched(result))
     trace = result.objective["trace"]
     if trace is not None:
@@ -128,10 +128,10 @@ def _money(value: float | None) -> str:
 
 
 def _runners_up(result: Found) -> str:
-    told = [
+    reasons = [
         f"{index + 1}: {answer.why}." for index, answer in enumerate(result.answers) if answer.why
     ]
-    return "\n".join(["Why the others are not first", *map(paragraph, told)]) if told else ""
+    return "\n".join(["Why the others are not first", *map(paragraph, reasons)]) if reasons else ""
 
 
 def _searched(result: Found) -> str:
@@ -142,6 +142,6 @@ def _searched(result: Found) -> str:
         text += f"; {searched['simulated']:,} simulated, {searched['simulations']:,} times in all"
         text += ", until none could be cheaper" if searched["proven"] else ""
         shares = searched["simulated_within_band"].items()
-        told = " and ".join(f"{share:.0%} of {metric.upper()}" for metric, share in shares)
-        text += f", {told} within the closed form's bands" if told else ""
+        shares_text = " and ".join(f"{share:.0%} of {metric.upper()}" for metric, share in shares)
+        text += f", {shares_text} within the closed form's bands" if shares_text else ""
     return paragraph(text + ".")

@@ -36,7 +36,7 @@ RANKINGS = {"requests": "requests", "step": "token_s", "cost": "usd_per_million_
 
 
 def answer(
-    given: Any,
+    body: Any,
     *,
     together: Sequence[str] | None,
     listener: Listener,
@@ -47,30 +47,30 @@ def answer(
     ``together`` names the levers to pull at once (None: the best; empty: none). ``listener`` is told how
     many Plans were made; Gone once it has left.
     """
-    scenario = Scenario.from_dict(given)
+    scenario = Scenario.from_dict(body)
     before_each = _counting(listener)
-    found = api.levers(
+    levers = api.levers(
         scenario, together=together or None, before_each=before_each, paths=False, hub=False
     )
-    told = found.to_dict()
+    reply = levers.to_dict()
     if not explain:
-        return told
-    figure = data(found, together)
+        return reply
+    figure = data(levers, together)
     return {
-        **told,
+        **reply,
         "figures": {"levers": figure},
-        "explanations": [explanation.to_dict() for explanation in explanations(found, figure)],
+        "explanations": [explanation.to_dict() for explanation in explanations(levers, figure)],
         "take_away": {"command": levers_command(scenario)},
     }
 
 
-def served(given: Any, *, listener: Listener) -> dict[str, Any]:
+def served(body: Any, *, listener: Listener) -> dict[str, Any]:
     """``kvroom levers --simulate --json``'s keys: the workload served with each lever of serving.
 
     What the question lacks for that stands in and is said in ``figures.served.notes``. Of many requests the
     first MOST_SERVED are served. Gone once ``listener`` has left; KvroomError past MOST_CPU_S.
     """
-    scenario, notes = served_of(Scenario.from_dict(given))
+    scenario, notes = served_of(Scenario.from_dict(body))
     end = cpu_time() + MOST_CPU_S
     counting = _counting(listener)
 
@@ -88,17 +88,17 @@ def served(given: Any, *, listener: Listener) -> dict[str, Any]:
             raise KvroomError("workload", None, "takes too long to serve here", fix)
         return False
 
-    found = api.levers(
+    levers = api.levers(
         scenario, simulate=True, before_each=before_each, watch=watch, paths=False, hub=False
     )
-    told = found.to_dict()
+    reply = levers.to_dict()
     line = f"{levers_command(scenario)} --simulate"
     return {
-        **told,
+        **reply,
         "figures": {"served": {"notes": notes}},
         "explanations": [
             served_explanation.to_dict()
-            for served_explanation in served_explanations(told["served"], line)
+            for served_explanation in served_explanations(reply["served"], line)
         ],
         "take_away": {"command": line},
     }
