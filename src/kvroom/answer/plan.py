@@ -1,7 +1,7 @@
 """The answer: a Plan, frozen and plain.
 
-Keys are those of the JSON that scripts and the page rely on. ``None`` is what is not known, not asked,
-or not modelled for that engine.
+Its keys are those of the JSON that scripts and the page rely on. ``None`` means that a figure is not
+known, was not asked for, or is not modelled for that engine.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ class EngineCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Requests at once with their 80 % band, all three None where they are not known: lengths as they are
-    drawn, and how far the closed form was off simulations (``simulator.occupancy``)."""
+    """Requests at once with their 80 % band; all three are None where they are not known. The band
+    covers how lengths are drawn and how far the closed form was off simulations
+    (``simulator.occupancy``)."""
 
     requests: float | None = None
     low: float | None = None
@@ -115,7 +116,8 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The staircase: ceiling, what the engine gives, at the workload's lengths, prefix shared."""
+    """The staircase: the ceiling, what the engine gives, the same at the workload's lengths, and with
+    the shared prefix stored once."""
 
     ceiling: Ceiling | None
     engine: EngineCapacity | None
