@@ -105,9 +105,8 @@ class EngineCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Requests at once with their 80 % band; all three are None where they are not known. The band
-    covers how lengths are drawn and how far the closed form was off simulations
-    (``simulator.occupancy``)."""
+    """Requests at once with their 80 % band, all three None where they are not known: lengths as they are
+    drawn, and how far the closed form was off simulations (``simulator.occupancy``)."""
 
     requests: float | None = None
     low: float | None = None
@@ -116,8 +115,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The staircase: the ceiling, what the engine gives, the same at the workload's lengths, and with
-    the shared prefix stored once."""
+    """The staircase: ceiling, what the engine gives, at the workload's lengths, prefix shared."""
 
     ceiling: Ceiling | None
     engine: EngineCapacity | None
