@@ -259,44 +259,6 @@ SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 
 
-def figures(record: Record) -> Figures:
-    """The figures under their common names: of the GPU that holds most, and what host memory holds.
-
-    The cache is keys, values and recurrent state. Where no device's part is printed it is the whole.
-    """
-    found: Figures = {"max_model_len": record.last("n_ctx"), "n_seq_max": record.last("n_seq_max")}
-    cells = record.parts.get("cells")
-    if cells:
-        found["kv_tokens"] = max(cells.values())
-    state = record.parts.get("state") or record.parts.get("states") or {}
-    found["state_bytes"] = sum(state.values()) if state else None
-    parts = _accounts(record)
-    if by_gpu := devices(record):
-        fullest: Figures = max(by_gpu, key=lambda f: sum(f.values()))
-        found |= fullest
-    for key, held in parts.items():
-        if host := [value for key, value in held.items() if _HOST.search(key)]:
-            found[key.replace("_bytes", "_host_bytes")] = sum(host)
-    if not parts["kv_bytes"] and (caches := record.parts.get("caches")):
-        found["kv_bytes"] = sum(caches.values()) + sum(state.values())
-    cards: dict[str, Any] = (record.settings.get(SERVER) or {}).get("cards", {})
-    found["total_gpu_bytes"] = min((card for _, card in cards.values() if card), default=None)
-    for name, value in (record.settings.get("scheduled") or {}).items():
-        if found.get(name) is None:
-            found[name] = value
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def devices(record: Record) -> tuple[Figures, ...]:
-    """What each GPU holds, in the order of their names."""
-    parts = _accounts(record)
-    names = {d for held in parts.values() for d in held if not _HOST.search(d)}
-    return tuple(
-        {key: held[name] for key, held in parts.items() if name in held}
-        for name in sorted(names, key=lambda d: (len(d), d))
-    )
-
-
 def _accounts(record: Record) -> dict[str, dict[str, int]]:
     """Accounts' figures by device."""
     cache, state = record.parts.get("kv", {}), record.parts.get("state", {})
@@ -305,32 +267,6 @@ def _accounts(record: Record) -> dict[str, dict[str, int]]:
         "kv_bytes": {d: cache.get(d, 0) + state.get(d, 0) for d in (*cache, *state)},
         "activation_peak_bytes": record.parts.get("compute", {}),
     }
-
-
-def question(record: Record) -> dict[str, Any]:
-    """The Scenario's keys as far as the log states them."""
-    model = record.last("model") or record.last("name")
-    k, v = record.last("k_type"), record.last("v_type")
-    asked: dict[str, Any] = {"model": model} if model else {}
-    cards = record.parts.get("cards used") or record.parts.get("cards seen") or {}
-    count = len(cards)
-    if record.last("gpu"):
-        asked["gpu"] = record.last("gpu")
-    if record.settings.get("ollama"):
-        asked |= _of_ollama(record)
-        server = (record.settings.get(SERVER) or {}).get("cards", {})
-        names = [name for name, _ in server.values() if name]
-        if names:
-            asked["gpu"], count = names[0], len(server)
-    else:
-        asked |= _of_llama_cpp(record)
-        if k and k != v and v:
-            asked["engine_args"] |= {"cache_type_k": k, "cache_type_v": v}
-    if count > 1:
-        asked["pp"] = count
-    if k and k == v and k != "f16":
-        asked["kv_dtype"] = k
-    return asked
 
 
 def _of_llama_cpp(record: Record) -> dict[str, Any]:
@@ -393,31 +329,78 @@ def _of_ollama(record: Record) -> dict[str, Any]:
     return asked | {"engine_args": args}
 
 
-def quantization(record: Record) -> str | None:
-    """How the file stores its weights: as its header says, else as its name does."""
-    said: str | None = record.settings.get("file_type")
-    named = _FILE_WEIGHTS.search(str(record.last("model") or ""))
-    return said or (named[1].lower() if named else None)
-
-
 class LlamaCppLog(LogReader):
     """llama.cpp's log, and that of what is built on it."""
 
     def figures(self, record: Record) -> Figures:
-        """Of the device that holds most."""
-        return figures(record)
+        """The figures under their common names: of the GPU that holds most, and what host memory holds.
+
+        The cache is keys, values and recurrent state. Where no device's part is printed it is the whole.
+        """
+        found: Figures = {
+            "max_model_len": record.last("n_ctx"),
+            "n_seq_max": record.last("n_seq_max"),
+        }
+        cells = record.parts.get("cells")
+        if cells:
+            found["kv_tokens"] = max(cells.values())
+        state = record.parts.get("state") or record.parts.get("states") or {}
+        found["state_bytes"] = sum(state.values()) if state else None
+        parts = _accounts(record)
+        if by_gpu := self.devices(record):
+            fullest: Figures = max(by_gpu, key=lambda f: sum(f.values()))
+            found |= fullest
+        for key, held in parts.items():
+            if host := [value for key, value in held.items() if _HOST.search(key)]:
+                found[key.replace("_bytes", "_host_bytes")] = sum(host)
+        if not parts["kv_bytes"] and (caches := record.parts.get("caches")):
+            found["kv_bytes"] = sum(caches.values()) + sum(state.values())
+        cards: dict[str, Any] = (record.settings.get(SERVER) or {}).get("cards", {})
+        found["total_gpu_bytes"] = min((card for _, card in cards.values() if card), default=None)
+        for name, value in (record.settings.get("scheduled") or {}).items():
+            if found.get(name) is None:
+                found[name] = value
+        return {key: value for key, value in found.items() if value is not None}
 
     def question(self, record: Record) -> dict[str, Any]:
         """The Scenario's keys as far as the log states them."""
-        return question(record)
+        model = record.last("model") or record.last("name")
+        k, v = record.last("k_type"), record.last("v_type")
+        asked: dict[str, Any] = {"model": model} if model else {}
+        cards = record.parts.get("cards used") or record.parts.get("cards seen") or {}
+        count = len(cards)
+        if record.last("gpu"):
+            asked["gpu"] = record.last("gpu")
+        if record.settings.get("ollama"):
+            asked |= _of_ollama(record)
+            server = (record.settings.get(SERVER) or {}).get("cards", {})
+            names = [name for name, _ in server.values() if name]
+            if names:
+                asked["gpu"], count = names[0], len(server)
+        else:
+            asked |= _of_llama_cpp(record)
+            if k and k != v and v:
+                asked["engine_args"] |= {"cache_type_k": k, "cache_type_v": v}
+        if count > 1:
+            asked["pp"] = count
+        if k and k == v and k != "f16":
+            asked["kv_dtype"] = k
+        return asked
 
     def quantization(self, record: Record) -> str | None:
-        """As the file's header says, else its name."""
-        return quantization(record)
+        """How the file stores its weights: as its header says, else as its name does."""
+        said: str | None = record.settings.get("file_type")
+        named = _FILE_WEIGHTS.search(str(record.last("model") or ""))
+        return said or (named[1].lower() if named else None)
 
     def devices(self, record: Record) -> tuple[Figures, ...]:
-        """Each device's buffers."""
-        return devices(record)
+        """What each GPU holds, in the order of their names."""
+        parts = _accounts(record)
+        names = {d for held in parts.values() for d in held if not _HOST.search(d)}
+        return tuple(
+            {key: held[name] for key, held in parts.items() if name in held}
+            for name in sorted(names, key=lambda d: (len(d), d))
+        )
 
     def weight_dtype(self, word: str) -> str | None:
         """A GGUF type."""

@@ -16,8 +16,8 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.hf import caches, schedules
-from kvroom.models.hf.common import CONTEXT, HEADS, HIDDEN, INNER, LAYERS, model
-from kvroom.models.hf.experts import ACTIVE, EXPERTS, Mixture, by_kind, prediction, two_norms
+from kvroom.models.hf.common import CONTEXT, HEADS, HIDDEN, INNER, LAYERS, model, two_norms
+from kvroom.models.hf.experts import ACTIVE, EXPERTS, Mixture, by_kind, prediction
 from kvroom.models.hf.latent import latent_sizes
 from kvroom.models.hf.recurrent import conv1d, grouped_vector
 from kvroom.models.hf.towers import by_its_keys

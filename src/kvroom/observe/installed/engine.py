@@ -102,8 +102,6 @@ class InstalledEngine:
 
     def __init__(self, process: InstalledProcess, engine: Engine, version: str) -> None:
         self.process, self.engine, self.version = process, engine, version
-        self.cannot: tuple[str, ...] = ()
-        """What it could not be asked, in sentences."""
 
     @property
     def name(self) -> str:
