@@ -193,14 +193,14 @@ def spread_simulation(
     return Simulation(run=gathered[-1].run, figures=figures, requests=())
 
 
-def _parts(kept: Journal, whole: str, seeds: int, replicas: int, workers: int) -> int:
+def _parts(journal: Journal, whole: str, seeds: int, replicas: int, workers: int) -> int:
     """Into how many parts replicas are cut: one a worker, or as in the journal."""
     if whole or seeds > 1:
         return 1
-    if CUT in kept:
-        return int(kept.result(CUT))
+    if CUT in journal:
+        return int(journal.result(CUT))
     parts = max(1, min(replicas, workers))
-    kept.add(CUT, parts)
+    journal.add(CUT, parts)
     return parts
 
 

@@ -157,10 +157,10 @@ def place(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None =
     if asked is not None:
         answer = asked(deployment, answer)
     if scenario.calibration is not None:
-        deployment, answer, said = corrected(
+        deployment, answer, corrections = corrected(
             deployment, answer, scenario.calibration, scenario.model
         )
-        warnings += said
+        warnings += corrections
         if idle := unused(scenario.calibration, deployment, scenario.model):
             warnings += (idle,)
     warnings += unknown_accounts(answer.accounts)
@@ -178,8 +178,10 @@ def place(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None =
 def work(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None = None) -> Workings:
     """``plan`` with its intermediate objects; ``asked`` has the last word on what the engine makes of it."""
     scenario, chosen = laid_out(scenario, paths=paths)
-    made = _work(scenario, paths=paths, asked=asked)
-    return replace(made, plan=replace(made.plan, warnings=(*chosen, *made.plan.warnings)))
+    workings = _work(scenario, paths=paths, asked=asked)
+    return replace(
+        workings, plan=replace(workings.plan, warnings=(*chosen, *workings.plan.warnings))
+    )
 
 
 def _work(scenario: Scenario, *, paths: bool, asked: AskedEngine | None) -> Workings:
@@ -190,16 +192,16 @@ def _work(scenario: Scenario, *, paths: bool, asked: AskedEngine | None) -> Work
     from kvroom.planner.pools import check_fleet  # few questions have one
 
     fleet = check_fleet(scenario)
-    made = _single(scenario, paths=paths, asked=asked)
+    workings = _single(scenario, paths=paths, asked=asked)
     if not fleet:
-        return made
+        return workings
     keys, copies = ", ".join(fleet), scenario.replicas
     alone = "one copy of the deployment serves the workload alone"
     where = alone if copies == 1 else f"{copies:,} copies share the workload evenly"
     left = (f"{keys}: left out here, where {where}; kvroom simulate serves it by them",)
-    unlike = tuple(warning for warning in made.plan.warnings if warning == QUEUE_WITHOUT_END)
-    plan = replace(made.plan, warnings=made.plan.warnings + left)
-    return replace(made, plan=plan, beyond=left + unlike)
+    unlike = tuple(warning for warning in workings.plan.warnings if warning == QUEUE_WITHOUT_END)
+    plan = replace(workings.plan, warnings=workings.plan.warnings + left)
+    return replace(workings, plan=plan, beyond=left + unlike)
 
 
 QUEUE_WITHOUT_END = "more requests arrive than the deployment can serve: they queue without end"
@@ -220,11 +222,11 @@ def _single(
         alone, shared = expected_room(deployment, answer, workload)
     room = alone if shared.requests is None else shared
     verdict = judge(scenario, deployment, answer, limit, room)
-    held = requests_held(deployment, answer, limit, room)
-    batch = scenario.replica_concurrency or max(1, int(held or 0))
+    requests = requests_held(deployment, answer, limit, room)
+    batch = scenario.replica_concurrency or max(1, int(requests or 0))
     answered = verdict.starts or scenario.allow_overcommit  # the time questions
-    if held and not scenario.allow_overcommit:
-        batch = min(batch, held)
+    if requests and not scenario.allow_overcommit:
+        batch = min(batch, requests)
     tokens = deployment.context_tokens
     if workload is not None:
         from kvroom.workloads.synthetic import decoding_tokens
@@ -253,7 +255,7 @@ def _single(
         )
     step = step_of(traffic, stepping, timing if answered else None, batch, tokens)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
-    made = Plan(
+    plan = Plan(
         scenario=resolved,
         weights=Weights(
             params=model.params,
@@ -278,14 +280,14 @@ def _single(
         warnings=warnings,
     )
     return Workings(
-        plan=made,
+        plan=plan,
         deployment=deployment,
         answer=answer,
         traffic=traffic,
         timing=timing,
         load=load,
         times=times,
-        held=held,
+        held=requests,
     )
 
 
@@ -333,10 +335,10 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
                 **prefill.timing.table["pools"],
             )
             times = pools.served()
-    made = decode.plan
+    plan = decode.plan
     if pools is not None and times is not None:
         warnings += tuple(pool_notes(pools, times))
-    told = Pools(
+    pools_plan = Pools(
         prefill=_pool(prefill, count, pools.prefill_rate if pools else None),
         decode=_pool(decode, others, pools.decode_rate if pools else None),
         handed_bytes=pools.handed_bytes if pools else fetched_bytes(two, two.context_tokens),
@@ -349,12 +351,12 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
     return replace(
         decode,
         plan=replace(
-            made,
+            plan,
             scenario=replace(scenario, context_tokens=two.context_tokens),
             serving=handed_serving(prefill.timing, decode.timing, pools, times),
-            cost=cost_of_pools([(one, count), (two, others)], made.step, pools, times),
+            cost=cost_of_pools([(one, count), (two, others)], plan.step, pools, times),
             verdict=_verdict(prefill, decode),
-            pools=told,
+            pools=pools_plan,
             warnings=warnings,
         ),
         split=Divided(prefill=prefill, decode=decode, pools=pools, times=times),

@@ -81,9 +81,9 @@ class Extras:
 NONE = Extras()
 
 
-def together(found: Iterable[Extras]) -> Extras:
+def together(extras: Iterable[Extras]) -> Extras:
     """Several Extras as one."""
-    listed = list(found)
+    listed = list(extras)
     return Extras(
         parts=tuple(part for e in listed for part in e.parts),
         draft_layers=tuple(draft_layer for e in listed for draft_layer in e.draft_layers),

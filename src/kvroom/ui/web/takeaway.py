@@ -46,12 +46,12 @@ def engine_flags(workings: Workings) -> dict[str, str]:
     return lines
 
 
-def take_away(workings: Workings, asked: Scenario) -> dict[str, Any]:
-    """All of them for the question as it was ``asked``, with the assumptions that the answer rests on."""
+def take_away(workings: Workings, scenario: Scenario) -> dict[str, Any]:
+    """All of them for the question as it was ``scenario``, with the assumptions that the answer rests on."""
     return {
-        "link": asked.link("#").removeprefix("#"),
-        "command": command(asked),
-        "python": python(asked),
+        "link": scenario.link("#").removeprefix("#"),
+        "command": command(scenario),
+        "python": python(scenario),
         "engines": engine_flags(workings),
         "assumptions": assumptions(workings),
     }

@@ -12,12 +12,12 @@ from kvroom.scenario.command_line import command
 
 
 def sectioned(
-    workings: Workings, name: str, figure: dict[str, Any], told: Iterable[Explanation]
+    workings: Workings, name: str, figure: dict[str, Any], explanations: Iterable[Explanation]
 ) -> dict[str, Any]:
     """``w``'s answer with ``figures.name``, as the page's elements take it."""
     return {
         **plan_json(workings),
-        "explanations": [e.to_dict() for e in chained(told)],
+        "explanations": [e.to_dict() for e in chained(explanations)],
         "figures": {name: figure},
         "take_away": {"command": command(workings.plan.scenario)},
     }
