@@ -49,7 +49,7 @@ def test_a_prefill_saves_a_state_within_a_step_as_the_release_can():
 
 
 def test_windows_of_cohere_reach_one_token_farther_from_0_29_on():
-    """vLLM's commandr.py gives its attention ``sliding_window + 1`` since 0.29.0; a Gemma's window is its own."""
+    """vLLM's commandr.py gives its attention ``sliding_window + 1`` since 0.29.0."""
 
     def reach(model, version):
         (tokens,) = {group.reach for group in setup(model, version).groups if group.reach}
