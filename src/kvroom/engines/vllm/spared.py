@@ -49,12 +49,16 @@ def spare(scheduler: Any) -> None:
 def _names(pool: Any, groups: int) -> None:
     """Let ``pool`` read the names of its blocks in one go each: those of the first group bear no number."""
     module: Any = sys.modules[type(pool).__module__]
-    block = type(pool.null_block)
+    block: Any = type(getattr(pool, "null_block", None))
     if isinstance(vars(block).get("block_hash"), property) and "_block_hash" in vars(block):
         block.block_hash = vars(block)["_block_hash"]  # the field itself, which that property gives
     by_name = getattr(getattr(pool, "cached_block_hash_to_block", None), "_cache", None)
     numbered = getattr(module, "make_block_hash_with_group_id", None)
-    if not isinstance(by_name, dict) or numbered is None or pool.enable_kv_cache_events:
+    if (
+        not isinstance(by_name, dict)
+        or numbered is None
+        or getattr(pool, "enable_kv_cache_events", False)
+    ):
         return
 
     def named(name: bytes, group: int) -> bytes:
