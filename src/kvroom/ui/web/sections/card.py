@@ -311,10 +311,14 @@ def _limits(workings: Workings) -> dict[str, dict[str, Any]]:
 
 
 def _batch_tokens(workings: Workings) -> int | None:
-    """Tokens of a step at most, of an engine that is served by paged blocks; None where it starts none."""
+    """Tokens of a step at most, of an engine that is served by paged blocks; None where it starts none, and
+    for plain arithmetic."""
     deployment = workings.deployment
+    engine = engine_of(deployment.engine)
+    if engine.ceiling:
+        return None
     try:
-        rules = engine_of(deployment.engine).serving_rules(deployment, workings.answer)
+        rules = engine.serving_rules(deployment, workings.answer)
     except KvroomError:
         return None
     return rules.setup.config.max_num_batched_tokens if rules.own is None else None

@@ -8,6 +8,8 @@ import { Timer, pending } from "./pending.js";
 const NEAR = "700px";
 /** Whoever waits longer is told. */
 const LATE_MS = 400;
+/** What a hand passes over on its way is not asked. */
+const REST_MS = 120;
 
 /**
  * Asks a section's question once it is near and whenever it changes; the latest answer wins.
@@ -20,7 +22,7 @@ export class Near {
    *   `load` its module, `ask` its question (without it the question is what is shown), `show` the answer;
    *   `rest` milliseconds that a question must stand
    */
-  constructor(element, { load, ask = async (asked) => asked, show, rest = 0 }) {
+  constructor(element, { load, ask = async (asked) => asked, show, rest = REST_MS }) {
     this.load = load;
     this.ask = ask;
     this.show = show;
