@@ -63,7 +63,11 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     workings = api.workings(scenario, paths=False, hub=False)
     data = figures(workings)
     data["card"] = card.card(workings, scenario)
-    told = (*explain(workings), *explanations(workings, data), *card.explanations(data["card"]))
+    told = (
+        *explain(workings),
+        *explanations(workings, data),
+        *card.explanations(workings, data["card"]),
+    )
     data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
     return {
         **plan_json(workings),

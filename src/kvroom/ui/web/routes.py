@@ -176,6 +176,13 @@ def _simulate(question: PageQuestion, listener: Listener) -> None:
     simulations.simulate(question.body, listener)
 
 
+def _agents(question: PageQuestion, listener: Listener) -> None:
+    """How many agents the deployment holds, line by line."""
+    from kvroom.ui.web.sections import agents
+
+    agents.answer(question.body, listener)
+
+
 def _reuse(question: PageQuestion, listener: Listener) -> None:
     """How much of a trace's prefixes could be used again."""
     from kvroom.ui.web import simulations
@@ -214,6 +221,7 @@ def _table() -> tuple[Route, ...]:
         Route(
             path="/api/simulate", answer=_simulate, limit=WITH_TRACE, queue="stream", lines="all"
         ),
+        Route(path="/api/agents", answer=_agents, queue="stream", lines="all"),
         Route(path="/api/reuse", answer=_reuse, limit=WITH_TRACE, queue="stream", lines="all"),
         Route(path="/api/schema", answer=lambda *_: codec.schema(), body="none", queue="none"),
         Route(path="/api/models", answer=lambda *_: api.models(), body="none", queue="none"),

@@ -61,7 +61,7 @@ export class Near {
     this.abort?.abort();
     this.abort = new AbortController();
     const { signal } = this.abort;
-    const late = setTimeout(() => signal.aborted || this.say("Working it out …"), LATE_MS);
+    const late = setTimeout(() => signal.aborted || this.say(/** @type {any} */ (this.element).busy ? "" : "Working it out …", "wait"), LATE_MS);
     try {
       const [answer, module] = await pending(Promise.all([this.ask(this.wanted, signal), this.load()]));
       if (signal.aborted) return;
@@ -70,15 +70,20 @@ export class Near {
     } catch (error) {
       if (signal.aborted) return;
       this.asked = ""; // asked anew when it comes near again, or by hand
-      this.say(refusal(GONE.error), true);
+      this.say(refusal(GONE.error), "failed");
     } finally {
       clearTimeout(late);
     }
   }
 
-  /** What the reader waits for, or why there is nothing, and another try; the figure pales meanwhile. @param {string} text @param {boolean} [failed] */
-  say(text, failed = false) {
-    this.element.classList.toggle("pales", text !== "");
+  /**
+   * What the reader waits for (nothing, where the figure says so itself), or why there is nothing, and another
+   * try; the figure pales meanwhile.
+   * @param {string} text @param {"" | "wait" | "failed"} [how]
+   */
+  say(text, how = "") {
+    const failed = how === "failed";
+    this.element.classList.toggle("pales", how !== "");
     if (!this.said && !text) return;
     if (!this.said) {
       this.said = Object.assign(document.createElement("p"), { className: "near-said" });
