@@ -124,10 +124,10 @@ def explained(
     )
 
 
-def chained(told: Iterable[Explanation]) -> Iterator[Explanation]:
+def chained(explanations: Iterable[Explanation]) -> Iterator[Explanation]:
     """Each with ``of`` as the keys that are told too: in a pattern ``*`` stands for the figure's own places,
     or for every place there is."""
-    all_told = list(told)
+    all_told = list(explanations)
     keys = {e.figure: None for e in all_told}
     matched: dict[str, list[str]] = {}
     for e in all_told:

@@ -19,12 +19,9 @@ _NO_LIMIT = 2**60
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Cores and bytes. ``total_bytes`` is what may be used at most, ``available_bytes`` now.
-
-    ``machine_bytes`` is the whole machine's memory. Nothing is None but what could not be read.
-    """
+    None is what could not be read."""
 
     cores: int
-    machine_bytes: int | None
     total_bytes: int | None
     available_bytes: int | None
     limited_by: str | None
@@ -43,7 +40,7 @@ def read_limits(root: Path = Path("/")) -> Limits:
     cores = _affinity()
     for quota in _core_quotas(root):
         cores = min(cores, max(1, int(quota)))
-    return Limits(cores, machine, total, available, by)
+    return Limits(cores, total, available, by)
 
 
 def _affinity() -> int:

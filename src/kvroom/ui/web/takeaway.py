@@ -46,11 +46,11 @@ def engine_flags(workings: Workings) -> dict[str, str]:
     return lines
 
 
-def take_away(workings: Workings, asked: Scenario) -> dict[str, Any]:
-    """The question as it was ``asked`` as a link, a command, Python; and what the answer rests on."""
+def take_away(workings: Workings, scenario: Scenario) -> dict[str, Any]:
+    """The question as it was asked as a link, a command, Python; and what the answer rests on."""
     return {
-        "link": asked.link("#").removeprefix("#"),
-        "command": command(asked),
-        "python": python(asked),
+        "link": scenario.link("#").removeprefix("#"),
+        "command": command(scenario),
+        "python": python(scenario),
         "assumptions": assumptions(workings),
     }

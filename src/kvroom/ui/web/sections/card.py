@@ -55,8 +55,8 @@ def degrees(scenario: Scenario) -> str:
     return " ".join(f"{key} {ranks}" for key, ranks in found if ranks > 1) or "tp 1"
 
 
-def card(workings: Workings, asked: Scenario) -> dict[str, Any]:
-    """The card of an answer to the question ``asked``."""
+def card(workings: Workings, scenario: Scenario) -> dict[str, Any]:
+    """The card of an answer to the question ``scenario``."""
     plan, verdict = workings.plan, workings.plan.verdict
     about = {refusal.rule: refusal.key for refusal in workings.answer.refusals}
     return {
@@ -70,7 +70,7 @@ def card(workings: Workings, asked: Scenario) -> dict[str, Any]:
             for reason in verdict.reasons
         ],
         "warnings": [_warning(text) for text in plan.warnings if not text.startswith(CHOSEN)],
-        "layout": _layout(workings, asked),
+        "layout": _layout(workings, scenario),
         "limits": _limits(workings),
         "facts": _facts(workings),
     }  # fmt: skip
@@ -261,17 +261,17 @@ def _warning(text: str) -> dict[str, str]:
     }
 
 
-def _layout(workings: Workings, asked: Scenario) -> dict[str, Any]:
+def _layout(workings: Workings, scenario: Scenario) -> dict[str, Any]:
     """The layout that answers; ``why`` where kvroom chose it."""
     told = (text for text in workings.plan.warnings if text.startswith(CHOSEN))
     why = next(told, "").removeprefix(CHOSEN).partition(" (--")[0]
-    if asked.layout_open and not why:
+    if scenario.layout_open and not why:
         why = f"{degrees(workings.plan.scenario)}: tensor ranks within one machine, as most run it"
-        if not engine_of(asked.engine).tensor_parallel:
-            why = f"{degrees(workings.plan.scenario)}: {asked.engine} deals the layers out to its cards"
+        if not engine_of(scenario.engine).tensor_parallel:
+            why = f"{degrees(workings.plan.scenario)}: {scenario.engine} deals the layers out to its cards"
     return {
         "says": degrees(workings.plan.scenario),
-        "chosen": asked.layout_open,
+        "chosen": scenario.layout_open,
         "why": why,
         **{key: getattr(workings.plan.scenario, key) for key in DEGREES},
     }
