@@ -97,7 +97,8 @@ def checked(cls: Any, value: Any, name: str, required: tuple[str, ...]) -> dict[
 
 
 def plain(obj: Any) -> dict[str, Any]:
-    """A spec object as JSON values: sources become texts, tuples lists, absent fields go."""
+    """A spec object as JSON values: sources become texts, tuples become lists, absent fields are left
+    out."""
     pairs = ((field.name, getattr(obj, field.name)) for field in fields(obj))
     return {k: _value(v) for k, v in pairs if v is not None and v not in ({}, ())}
 

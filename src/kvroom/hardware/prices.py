@@ -66,7 +66,7 @@ def check_terms(field: str, text: str) -> str:
 
 
 def _owned(field: str, text: str) -> tuple[float, dict[str, float]]:
-    """The price of a card that is bought, and what is taken of its use."""
+    """The price of a card that was bought, and the assumptions about its use."""
     _, *parts = text.split(":")
     fix = "Write owned:30000:years=4:kwh=0.12:utilisation=0.7 (dollars for one card)."
     if not parts or not parts[0]:
@@ -87,8 +87,8 @@ def _owned(field: str, text: str) -> tuple[float, dict[str, float]]:
 
 
 def owned(device: Device, text: str) -> tuple[float, Source]:
-    """Dollars for an hour that an owned card serves: what it costs over its years and the power of its limit,
-    over the share of its hours in which it works."""
+    """Dollars for an hour in which an owned card serves: its price over its years and the power of its
+    limit, divided by the share of its hours in which it works."""
     dollars, use = _owned("prices", text)
     watts = device.tdp_w or 0.0
     power = watts / 1000 * use["kwh"]

@@ -83,14 +83,14 @@ def way_out(shortage: Shortage, engine: str, workings: Workings | None) -> Remed
     return _remedy(shortage.text, parts, found)
 
 
-def _remedy(refusal: str, parts: Sequence[str], found: Sequence[Trial]) -> Remedy:
+def _remedy(refusal: str, parts: Sequence[str], trials: Sequence[Trial]) -> Remedy:
     """What is to be said, and the first of the trials that were found."""
-    ways = " or ".join(trial.words for trial in found)
+    ways = " or ".join(trial.words for trial in trials)
     return Remedy(
         refusal=refusal,
         text="; ".join([*parts, ways] if ways else parts),
-        args=found[0].args if found else {},
-        keys=found[0].keys if found else {},
+        args=trials[0].args if trials else {},
+        keys=trials[0].keys if trials else {},
     )
 
 

@@ -138,8 +138,8 @@ class _Hunt:
         asked = replace(scenario, disaggregation=None, replicas=copies)
         return self._tried(0, copies, copies * scenario.gpu_count, asked)
 
-    def _tried(self, prefill: int, decode: int, gpus: int, asked: Scenario) -> Tried:
-        made = serve(work(asked), self.source, slo=self.slo, watch=self.watch)
+    def _tried(self, prefill: int, decode: int, gpus: int, scenario: Scenario) -> Tried:
+        made = serve(work(scenario), self.source, slo=self.slo, watch=self.watch)
         if made.fleet.stopped:
             raise Stopped
         answer = made.to_dict()

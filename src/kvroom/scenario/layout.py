@@ -19,8 +19,11 @@ _FILES = (".toml", ".json")
 _JOINED = re.compile(r"\s*\+\s*(?=[A-Za-z]|\d+\s*[x×*]|$)")
 """What stands between unlike cards: ``Ryzen AI Max+ 395`` is one."""
 _TIMES = re.compile(
-    r"(?P<before>[0-9]+)\s*[x×*]\s*(?P<card>\S.*)|(?P<name>.+?)\s*[x×*]\s*(?P<after>[0-9]+)", re.I
+    r"(?P<before>[0-9]+)\s*[x×*]\s*(?P<card>\S.*)"
+    r"|(?P<name>.+?)(?<!\bRT)(?<!\bGT)\s*[x×*]\s*(?P<after>[0-9]+)",
+    re.I,
 )
+"""``RTX4090`` and ``GTX1080`` are names: their x is no sign of times."""
 
 
 def counted_cards(text: str) -> tuple[str, int | None]:

@@ -1,6 +1,7 @@
-"""A simulation as pictures: after each step who holds which block, who came, ran, waited, was done.
+"""A simulation as pictures: after each step, which request holds which block, and who came, ran, waited
+and finished.
 
-Frames are told as differences from the one before, read off the block pool and the queues themselves.
+Frames are differences from the frame before, read off the block pool and the queues themselves.
 """
 
 from __future__ import annotations

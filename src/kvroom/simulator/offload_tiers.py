@@ -83,9 +83,9 @@ class SizedTier:
         return (usual if own is None else own) + self.asked.lookup_s
 
 
-def sized(wanted: Iterable[OffloadTier], machine: Machine) -> tuple[SizedTier, ...]:
+def sized(tiers: Iterable[OffloadTier], machine: Machine) -> tuple[SizedTier, ...]:
     """The tiers on ``machine``; those of no bytes are left out. KvroomError where a figure is missing."""
-    found = [_sized(each, machine) for each in wanted]
+    found = [_sized(each, machine) for each in tiers]
     return tuple(each for each in found if each.bytes != 0)
 
 

@@ -270,7 +270,7 @@ class SessionPool:
 
     def at_once(self, users: int, requests: int, seed: int) -> SessionPool:
         """The same sessions, so many at a time."""
-        made = SessionPool(
+        pool = SessionPool(
             self.graphs,
             users,
             requests,
@@ -278,14 +278,14 @@ class SessionPool:
             hash_tokens=self.hash_tokens,
             midway=self.midway,
         )
-        made._common = self.common
-        made.notes, made.limit_tokens = self.notes, self.limit_tokens
-        made.pauses = self.pauses
-        return made
+        pool._common = self.common
+        pool.notes, pool.limit_tokens = self.notes, self.limit_tokens
+        pool.pauses = self.pauses
+        return pool
 
     def of_graphs(self, graphs: Sequence[RequestGraph], limit_tokens: int | None) -> SessionPool:
         """The same of some of its sessions, or parts of them, whose prompts are shorter than the limit."""
-        made = SessionPool(
+        pool = SessionPool(
             graphs,
             self.users,
             self.requests,
@@ -293,9 +293,9 @@ class SessionPool:
             hash_tokens=self.hash_tokens,
             midway=self.midway,
         )
-        made.notes, made.limit_tokens = self.notes, limit_tokens
-        made.pauses = self.pauses
-        return made
+        pool.notes, pool.limit_tokens = self.notes, limit_tokens
+        pool.pauses = self.pauses
+        return pool
 
     def at_seed(self, seed: int) -> SessionPool:
         """The same, drawn by another seed."""
@@ -423,23 +423,23 @@ def from_moment(graph: RequestGraph, share: float) -> RequestGraph:
     """What is left of ``graph`` when ``share`` of its recorded time is over, counted from then: who waited
     for an earlier request only comes at its recorded time."""
     moment = graph.begin_ps + int((graph.end_ps - graph.begin_ps) * share)
-    kept = [i for i, request in enumerate(graph.requests) if request.arrival_ps >= moment]
-    if not kept:
-        kept = [max(range(len(graph.requests)), key=lambda i: graph.requests[i].arrival_ps)]
-        moment = graph.requests[kept[0]].arrival_ps
-    return _part(graph, kept, moment)
+    places = [i for i, request in enumerate(graph.requests) if request.arrival_ps >= moment]
+    if not places:
+        places = [max(range(len(graph.requests)), key=lambda i: graph.requests[i].arrival_ps)]
+        moment = graph.requests[places[0]].arrival_ps
+    return _part(graph, places, moment)
 
 
 def until(graph: RequestGraph, most: int) -> RequestGraph:
     """The first ``most`` requests of ``graph``."""
-    kept = sorted(range(len(graph.requests)), key=lambda i: graph.requests[i].arrival_ps)[:most]
-    return _part(graph, sorted(kept))
+    places = sorted(range(len(graph.requests)), key=lambda i: graph.requests[i].arrival_ps)[:most]
+    return _part(graph, sorted(places))
 
 
-def _part(graph: RequestGraph, kept: Sequence[int], origin_ps: int = 0) -> RequestGraph:
-    anew = {old: new for new, old in enumerate(kept)}
-    after = tuple(tuple(anew[w] for w in graph.after[old] if w in anew) for old in kept)
-    rows = (graph.requests[old] for old in kept)
+def _part(graph: RequestGraph, places: Sequence[int], origin_ps: int = 0) -> RequestGraph:
+    anew = {old: new for new, old in enumerate(places)}
+    after = tuple(tuple(anew[w] for w in graph.after[old] if w in anew) for old in places)
+    rows = (graph.requests[old] for old in places)
     return RequestGraph(tuple(placed(row, row.arrival_ps - origin_ps) for row in rows), after)
 
 

@@ -67,6 +67,8 @@ class VllmRules:
     shares_hunyuan: bool = True
     """Hunyuan's layers that read an earlier one's cache keep none of their own; later its model is that of
     transformers, whose every layer keeps one."""
+    cohere_reach: bool = False
+    """Windows of Cohere's models see one token more than their config says: the one so far back, too."""
     skipped_aligned: bool = False
     """Where some layers keep the model's width, the others' blocks are as long as that takes."""
 
@@ -322,6 +324,7 @@ CHANGES: Changes = (
             "glm_fp8_default": True,
             "sparse_retention": True,
             "shares_hunyuan": False,
+            "cohere_reach": True,
         },
     ),
     (

@@ -102,7 +102,7 @@ def _wanted(variant: Variant, only: Sequence[str] | None) -> bool:
 
 def _row(
     variant: Variant,
-    held: list[SeedHeld],
+    seeds: list[SeedHeld],
     made: Workings | KvroomError,
     why: KvroomError | None,
 ) -> VariantHeld:
@@ -117,6 +117,6 @@ def _row(
         variant=variant,
         gpus=gpus,
         usd_per_hour=None if price is None else price * gpus,
-        held=tuple(held),
+        held=tuple(seeds),
         workings=made,
     )

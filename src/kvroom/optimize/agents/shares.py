@@ -133,16 +133,16 @@ def drawn(draw: SeedDraw) -> SeedHeld | KvroomError:
         return error
 
 
-def played(given: Lent, draw: SeedDraw, workings: Workings, watch: Watch | None = None) -> SeedHeld:
+def played(lent: Lent, draw: SeedDraw, workings: Workings, watch: Watch | None = None) -> SeedHeld:
     """What ``draw`` holds; of later draws what only misses an objective is not played to its end."""
     return held(
         workings,
-        given.sessions,
-        given.slo,
-        seed=given.seed + draw.number,
+        lent.sessions,
+        lent.slo,
+        seed=lent.seed + draw.number,
         guess=draw.guess,
         also=draw.also,
-        most=given.most,
+        most=lent.most,
         short=draw.number > 0,
         watch=watch,
     )

@@ -52,23 +52,23 @@ class ServedLever:
 
 
 def served(
-    made: Workings, watch: Watch | None = None, source: Iterable[Request] | None = None
+    workings: Workings, watch: Watch | None = None, source: Iterable[Request] | None = None
 ) -> ServedFigures:
-    """The figures of serving ``source``, or the workload of ``made``; KvroomError where nobody comes or
+    """The figures of serving ``source``, or the workload of ``workings``; KvroomError where nobody comes or
     nothing starts.
 
     ``watch`` is called as it goes on, and may raise to end it.
     """
     from kvroom.planner.simulate import serve  # where a simulation is asked for
 
-    scenario = made.plan.scenario
+    scenario = workings.plan.scenario
     if source is None:
         if scenario.workload is None:
             fix = "Give --workload arrivals=poisson:2/s,input=1000,output=200."
             raise KvroomError("workload", None, "is missing: no requests to serve", fix)
         source = of_workload(scenario.workload)
-    told = serve(made, source, watch=watch).to_dict()
-    rate, price = told["output_tokens_per_s"], made.deployment.device.usd_per_hour
+    told = serve(workings, source, watch=watch).to_dict()
+    rate, price = told["output_tokens_per_s"], workings.deployment.device.usd_per_hour
     hours = told["duration_s"] / 3600
     gpu_hours = (
         told["fleet"]["gpu_hours"]

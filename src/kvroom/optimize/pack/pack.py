@@ -152,10 +152,10 @@ def _elastic(
         yield ElasticPool(card=place, peaks_bytes=peaks, pooled_bytes=min(peaks, means + rise))
 
 
-def _warnings(made: Packed, seats: Sequence[PackSeat], *, timed: bool) -> Iterator[str]:
+def _warnings(packed: Packed, seats: Sequence[PackSeat], *, timed: bool) -> Iterator[str]:
     shared = [
         place
-        for place in range(len(made.node.cards))
+        for place in range(len(packed.node.cards))
         if sum(place in seat.cards for seat in seats) > 1
     ]
     if shared:
@@ -163,7 +163,7 @@ def _warnings(made: Packed, seats: Sequence[PackSeat], *, timed: bool) -> Iterat
             "start them one after another, each when the one before answers: an engine counts what another "
             "takes meanwhile as its own (vLLM issue 55827)"
         )
-    for one in made.rows_of:
+    for one in packed.rows_of:
         trial = one.seat.trial
         if trial is None or not one.seat.cards or not timed:
             continue
@@ -177,9 +177,9 @@ def _warnings(made: Packed, seats: Sequence[PackSeat], *, timed: bool) -> Iterat
                 f"{one.seat.entry.name}: say users or rate, input and output for what it does to the "
                 "others' times"
             )
-    if made.sharing == MPS and any(MARK in card for card in made.node.cards):
+    if packed.sharing == MPS and any(MARK in card for card in packed.node.cards):
         yield "slices of MIG share nothing: --sharing mps changes nothing between them"
-    sold = sum(resolve(card).engine_bytes for card in made.node.cards)
-    left = sold - sum(made.taken_bytes)
-    if made.fits and left > sold // 4:
+    sold = sum(resolve(card).engine_bytes for card in packed.node.cards)
+    left = sold - sum(packed.taken_bytes)
+    if packed.fits and left > sold // 4:
         yield f"{show_memory(left)} of the node's memory stay free"

@@ -158,14 +158,14 @@ class ServedDeployment:
         return longest_fit(lambda n: self.meets(1, n), top, near=max(1, top // 64))
 
 
-def served_of(scenario: Scenario, made: Placed, demand: Demand) -> ServedDeployment | str:
+def served_of(scenario: Scenario, placed: Placed, demand: Demand) -> ServedDeployment | str:
     """The closed form of a deployment, or why it has none."""
-    deployment, answer = made.deployment, made.answer
+    deployment, answer = placed.deployment, placed.answer
     if not answer.starts:
-        return judge(scenario, deployment, answer, made.limit).sentence
+        return judge(scenario, deployment, answer, placed.limit).sentence
     if not deployment.model.generates:
         return f"{deployment.model.name} writes no tokens: there is nothing to time"
-    if made.timing is None:
+    if placed.timing is None:
         return f"{deployment.device.name} has no known arithmetic rate: no times"
     longest = demand.input_tokens + demand.output_tokens
     if longest > deployment.context_tokens:
@@ -178,7 +178,7 @@ def served_of(scenario: Scenario, made: Placed, demand: Demand) -> ServedDeploym
     if room.requests < 1:
         return "its cache has no room for one request"
     load = kept_below(load, scenario, deployment)
-    return ServedDeployment(timing=made.timing, load=load, demand=demand)
+    return ServedDeployment(timing=placed.timing, load=load, demand=demand)
 
 
 def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _row(
     question: Question,
-    made: Placed,
+    placed: Placed,
     served: ServedDeployment,
     times: Times,
     replicas: int,
@@ -236,7 +236,7 @@ def _row(
     least: int | None,
     users: float | None = None,
 ) -> dict[str, Any]:
-    demand, deployment = served.demand, made.deployment
+    demand, deployment = served.demand, placed.deployment
     name, ratio = worst(demand, times.ttft_s, times.tpot_s, bound=False)
     whole = first_s(times) + times.tpot_s * max(0, demand.output_tokens - 1)
     if users is None:

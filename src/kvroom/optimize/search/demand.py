@@ -131,8 +131,8 @@ def objectives(text: str) -> tuple[Objective, ...]:
     return found
 
 
-def _least(found: Sequence[Objective], metric: str) -> Objective | None:
-    return min((o for o in found if o.metric == metric), key=lambda o: o.limit_s, default=None)
+def _least(objectives: Sequence[Objective], metric: str) -> Objective | None:
+    return min((o for o in objectives if o.metric == metric), key=lambda o: o.limit_s, default=None)
 
 
 def _check_order(seen: Mapping[str, Objective]) -> None:

@@ -106,9 +106,12 @@ class Hunt:
     def scored(self) -> tuple[list[Scored], list[Scored]]:
         """(deployments with figures, deployments that are refused), in the space's order."""
         every = list(candidates(self.base, self.space, reuses=self.demand.reuses))
-        asked = self.question.to_dict()
+        question = self.question.to_dict()
         units = [
-            {"question": asked, "candidates": [dict(c.keys) for c in every[index : index + CHUNK]]}
+            {
+                "question": question,
+                "candidates": [dict(c.keys) for c in every[index : index + CHUNK]],
+            }
             for index in range(0, len(every), CHUNK)
         ]
         chunks = self.work("closed form", closed_chunk, units)
@@ -158,7 +161,7 @@ class Hunt:
         """Simulate more until ``many`` kinds of deployment hold."""
         rows = [row for row in rows if row.row["least"] is not None]
         for _ in range(MOST_RUNS):
-            held = {
+            kinds = {
                 trial.candidate.kind for trial in self.trials if trial.trial and trial.trial["met"]
             }
             known = {trial.candidate.kind for trial in self.trials}
@@ -167,13 +170,13 @@ class Hunt:
                     row for row in sorted(rows, key=self.rank) if row.candidate.kind not in known
                 )
             )
-            if len(held) >= many or not left or self.stopped or self.runs >= 2 * MOST_RUNS:
+            if len(kinds) >= many or not left or self.stopped or self.runs >= 2 * MOST_RUNS:
                 return
-            self._simulated(left[: min(ROUND, many - len(held))], inf)
+            self._simulated(left[: min(ROUND, many - len(kinds))], inf)
 
     def _simulated(self, batch: Sequence[Scored], best: float) -> list[Scored]:
         """Those of ``batch`` that hold with so few replicas that they are cheaper than ``best``."""
-        asked, units = self.question.to_dict(), []
+        question, units = self.question.to_dict(), []
         for x in batch:
             split = x.candidate.keys.get("disaggregation")
             copies = sum(pool["count"] for pool in split.values()) if split else 1
@@ -182,7 +185,7 @@ class Hunt:
                 most = min(most, ceil(best * copies / x.usd(1)) - 1)
             units.append(
                 {
-                    "question": asked,
+                    "question": question,
                     "keys": dict(x.candidate.keys),
                     "least": x.row["least"],
                     "first": self.question.replicas or x.row["replicas"],
@@ -217,10 +220,10 @@ class Hunt:
             and engine_of(row.candidate.keys["engine"]).support.split is not None
         )
         some = list(alike)
-        asked = self.question.to_dict()
+        question = self.question.to_dict()
         units = [
             {
-                "question": asked,
+                "question": question,
                 "keys": dict(two.candidate.keys),
                 "prefill": _other(one, two) if one is not two else {},
                 "usd": [one.usd(1), two.usd(1)],

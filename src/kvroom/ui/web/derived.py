@@ -43,7 +43,10 @@ def _memory(workings: Workings, m: dict[str, Any]) -> Iterator[Explanation]:
     for index, a in enumerate(m["accounts"]):
         account = ACCOUNTS.get(a["name"], a["name"])
         numbers = {"bytes": f"{gpus} × {a['bytes'] // gpus:,}"}
-        yield from _known(f"{at}accounts.{index}.", a, numbers, source=a["source"], account=account)
+        more = {"of": ("weights.bytes",)} if a["name"] == "weights" else {}
+        yield from _known(
+            f"{at}accounts.{index}.", a, numbers, source=a["source"], account=account, **more
+        )
     replica = gpus // dp // workings.answer.pools
     if counted:
         formula = "room for cache / requests that the engine counts in it, blocks and padding in"

@@ -22,11 +22,10 @@ from kvroom.planner.explain import explain
 from kvroom.planner.tiers import plan_json
 from kvroom.scenario.engine_names import engine_names
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui.web import replays
 from kvroom.ui.web.derived import explanations
 from kvroom.ui.web.figures import figures
 from kvroom.ui.web.presets import COMPARED, PRESETS, REFERENCE
-from kvroom.ui.web.sections import card, levers, reality, tiers
+from kvroom.ui.web.sections import card, reality
 from kvroom.ui.web.takeaway import take_away
 from kvroom.units import (
     decimal_memory,
@@ -64,7 +63,11 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     workings = api.workings(scenario, paths=False, hub=False)
     data = figures(workings)
     data["card"] = card.card(workings, scenario)
-    told = (*explain(workings), *explanations(workings, data), *card.explanations(data["card"]))
+    told = (
+        *explain(workings),
+        *explanations(workings, data),
+        *card.explanations(workings, data["card"]),
+    )
     data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
     return {
         **plan_json(workings),
@@ -194,6 +197,9 @@ def _card(found: dict[str, Any]) -> str:
 
 
 def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str, str]:
+    from kvroom.ui.web import replays  # who only answers, in a browser, needs none of these
+    from kvroom.ui.web.sections import levers, tiers
+
     scenario = found["scenario"]
     memory = found["figures"]["memory"]
     model, gpu = scenario["model"], scenario["gpu"]

@@ -15,6 +15,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -210,8 +211,12 @@ def sources() -> Iterator[tuple[str, bytes]]:
     files = {*modules([START, *by_name]).values()}
     files |= {path for path in (_SOURCES / "kvroom").rglob("*") if path.suffix in DATA}
     for path in sorted(files):
-        if _STATIC not in path.parents:
-            yield path.relative_to(_SOURCES).as_posix(), path.read_bytes()
+        name = path.relative_to(_SOURCES).as_posix()
+        if path.suffix == ".toml":  # read once, here
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            yield name.removesuffix(".toml") + ".json", json.dumps(table).encode()
+        elif _STATIC not in path.parents:
+            yield name, path.read_bytes()
     for name in BORROWED:
         spec = find_spec(name)
         if spec is not None and spec.origin is not None:

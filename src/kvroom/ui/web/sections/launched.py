@@ -27,9 +27,9 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _texts(made: EngineCommand) -> Iterator[tuple[str, str]]:
+def _texts(command: EngineCommand) -> Iterator[tuple[str, str]]:
     """The forms that its engine has."""
     for form in FORMS:
-        known = form == "shell" or form in made.manifests or (form == "helm" and made.values)
+        known = form == "shell" or form in command.manifests or (form == "helm" and command.values)
         if known:
-            yield form, made.text(form)
+            yield form, command.text(form)
