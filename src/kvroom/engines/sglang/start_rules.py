@@ -5,6 +5,8 @@ Whether its pools hold anything beside the weights is its own arithmetic (``engi
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvroom.engines.sglang.answer import resolved
 from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.start_rules import (
@@ -18,14 +20,6 @@ from kvroom.engines.start_rules import (
 from kvroom.sharding.deployment import Deployment
 
 Why = Against | None
-
-
-def _card(deployment: Deployment) -> Why:
-    return too_old(deployment, SUPPORT.capability, "SGLang")
-
-
-def _cache_type(deployment: Deployment) -> Why:
-    return cache_type(deployment, SUPPORT.cache_types)
 
 
 def _paged_trees(deployment: Deployment) -> Why:
@@ -61,13 +55,13 @@ def _grouped_drafts(deployment: Deployment) -> Why:
 START_RULES = (
     StartRule(
         name="card",
-        why=_card,
+        why=partial(too_old, least=SUPPORT.capability, engine="SGLang"),
         source="SGLang, ModelRunner: only supports sm75 and above",
         unsupported=True,
     ),
     StartRule(
         name="cache_type",
-        why=_cache_type,
+        why=partial(cache_type, known=SUPPORT.cache_types),
         source="SGLang, choices of --kv-cache-dtype",
         key="kv_dtype",
     ),
