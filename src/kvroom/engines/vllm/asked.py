@@ -33,6 +33,7 @@ from kvroom.engines.no_card import (
     stand_in_for_driver,
     stand_in_for_kernels,
 )
+from kvroom.engines.vllm.spared import spare, spared_request
 
 REFUSALS = (ValueError, NotImplementedError, AssertionError)
 """How vLLM refuses a configuration."""
@@ -151,6 +152,16 @@ class NoImages:
 
     def __init__(self, *_: object, **__: object) -> None:
         self.mm_max_toks_per_item: dict[str, int] = {}
+
+
+class NoTokenizer:
+    """What 0.9.0 and 0.9.1 ask for a tokenizer although they are told to make none."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def get_lora_tokenizer(self, _: object) -> None:
+        """None, as later releases have it then."""
 
 
 class Printed(logging.Handler):
@@ -507,7 +518,15 @@ class Hashes:
     def __call__(self, request: Any) -> list[bytes]:
         """The hashes of its blocks that have filled up since the last call."""
         have, full = len(request.block_hashes), request.num_tokens // self.tokens
-        return [self.at(place) for place in range(have, full)] if full > have else []
+        if full <= have:
+            return []
+        names, unit, named = self.names, self.unit, self.named
+        own = -(self.index + 1) << PLACE_BITS
+        shared = [
+            names[place // unit] << PLACE_BITS | place for place in range(have, min(full, named))
+        ]
+        numbers = shared + [own | place for place in range(max(have, named), full)]
+        return [number.to_bytes(32, "little", signed=True) for number in numbers]
 
     def at(self, place: int) -> bytes:
         """The hash of one block: of its name and place, or its request's own."""
@@ -547,6 +566,10 @@ class VllmAsked:
             scheduling.MultiModalBudget = NoImages
         elif hasattr(scheduling, "compute_encoder_budget"):
             scheduling.compute_encoder_budget = lambda *_, **__: (0, 0)
+        with contextlib.suppress(ImportError):
+            structured: Any = importlib.import_module("vllm.v1.structured_output")
+            if hasattr(structured, "init_tokenizer_from_configs"):
+                structured.init_tokenizer_from_configs = NoTokenizer
         state: Any = importlib.import_module("vllm.distributed.parallel_state")
         state.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
         registry: Any = importlib.import_module("vllm.model_executor.models.registry")
@@ -672,6 +695,8 @@ class Player:
         self.by_itself = hasattr(self.scheduler, "_spec_token_placeholders")
         hashes = hasattr(self.scheduler.kv_cache_manager, "req_to_block_hashes")
         self.by_tokens = hashes and not hasattr(core, "request_block_hasher")
+        self.request = spared_request(_named("Request"))
+        spare(self.scheduler)
         self.model_output = _named("ModelRunnerOutput")
         fields = dataclasses.fields(self.model_output)
         kinds = {field.name: str(field.type) for field in fields}
@@ -761,7 +786,7 @@ class Player:
             params = make(max_tokens=length, ignore_eos=True, detokenize=False)
             self.params[length] = params
         request = filled(
-            _named("Request"),
+            self.request,
             request_id=name,
             prompt_token_ids=ids,
             sampling_params=params,
@@ -770,6 +795,8 @@ class Player:
             priority=priority,
             block_hasher=hasher,
         )
+        if hasattr(request, "begin"):
+            request.begin(self.hash_tokens)
         self.scheduler.add_request(request)
 
     def schedule(self) -> dict[str, Any]:

@@ -53,11 +53,11 @@ class VllmCommandLine(CommandLine):
     """``vllm serve MODEL``."""
 
     def tier_flags(
-        self, sizes: Mapping[str, int], ranks: int, asked: Sequence[OffloadTier] = ()
+        self, sizes: Mapping[str, int], ranks: int, tiers: Sequence[OffloadTier] = ()
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Its own offloading for host memory alone; LMCache where that is asked for or a disk is below."""
         host, disk = sizes.get("host", 0), sizes.get("nvme", 0)
-        chunk = next((tier.chunk_tokens for tier in asked if tier.chunk_tokens), None)
+        chunk = next((tier.chunk_tokens for tier in tiers if tier.chunk_tokens), None)
         if not (disk or (host and chunk)):
             flags = {"kv_offloading_backend": "native", "kv_offloading_size": host / GIB}
             return (flags, {}) if host else ({}, {})

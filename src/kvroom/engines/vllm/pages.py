@@ -296,6 +296,14 @@ class Pages:
         return "align"
 
     @property
+    def whole_states(self) -> bool:
+        """States of a model without attention are cached at a request's full length alone, unless a block is
+        given (0.12 and later heed it): the default block is not known when theirs is set."""
+        given = self.flags.mamba_block or (self.rules.scaled_pages and self.flags.block_tokens)
+        lone = bool(self.recurrent) and not self.hybrid
+        return self.rules.mamba_caching == "flagged models" and lone and not given
+
+    @property
     def _gdn_checkpoint(self) -> bool:
         """FlashInfer's gated-delta-net prefill, on Hopper and newer, keeps a checkpoint."""
         forms = {kind.form for kind in self._kinds if isinstance(kind, RecurrentState)}
@@ -391,7 +399,9 @@ class Pages:
             case Latent():
                 return Spec("latent", tokens, page, (kind.latent_dim + kind.rope_dim, 0))
             case SlidingWindow():
-                return Spec("window", tokens, page, _heads(kind), window=kind.window)
+                farther = self.rules.cohere_reach and self.d.model.model_type.startswith("cohere2")
+                reach = kind.window + farther
+                return Spec("window", tokens, page, _heads(kind), window=reach)
             case ChunkedAttention() if self.rules.chunked_specs:
                 return Spec("chunked", tokens, page, _heads(kind), window=kind.chunk)
             case CrossAttention():
@@ -445,7 +455,8 @@ class Pages:
             fixed = 1
         elif rules.mamba_caching == "flagged models":
             fixed, grows = 0, True
-            tokens = self.block if self.mode == "all" else self.setup.context
+            whole = self.mode != "all" or self.whole_states
+            tokens = self.setup.context if whole else self.block
         elif self.mode == "all":
             fixed, grows, tokens = spoken if rules.all_mode_speculation else 0, True, self.block
         elif self.mode == "align":

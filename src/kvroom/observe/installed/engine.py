@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,8 +102,6 @@ class InstalledEngine:
 
     def __init__(self, process: InstalledProcess, engine: Engine, version: str) -> None:
         self.process, self.engine, self.version = process, engine, version
-        self.cannot: tuple[str, ...] = ()
-        """What it could not be asked, in sentences."""
 
     @property
     def name(self) -> str:
@@ -160,6 +158,9 @@ class InstalledEngine:
                 continue  # it has a rule of its own for that
             if name.endswith("speculative-config") and values:
                 values = [self._draft(json.loads(values[0]), scenario, paths=paths)]  # noqa: PLW2901
+            if plain_name(name) == self.engine.draft_flags.model_flag:
+                self._write_head(values[0], workings, paths=paths)
+                values = [DRAFT]  # noqa: PLW2901
             words += [name, *values]
         return words, ()
 
@@ -169,6 +170,19 @@ class InstalledEngine:
             self._write(DRAFT, drafting.model, paths=paths)
             config["model"] = DRAFT
         return json.dumps(config)
+
+    def _write_head(self, named: str, workings: Workings, *, paths: bool) -> None:
+        """The draft model's config: its own, else that of a head like one layer of the model."""
+        scenario, speculation = workings.plan.scenario, workings.deployment.speculation
+        model = None if speculation is None else speculation.model
+        with suppress(KvroomError):
+            self._write(DRAFT, named if model is None else model, paths=paths)
+            return
+        assert speculation is not None
+        config, _ = config_of(scenario.model, paths=paths)
+        assert config is not None
+        head = self.engine.draft_flags.head(speculation.method, dict(config))
+        self._write(DRAFT, {"config": head}, paths=paths)
 
     def _write(self, folder: str, model: object, *, paths: bool) -> None:
         config, _ = config_of(model, paths=paths)
@@ -238,12 +252,12 @@ def _answered(own: EngineAnswer, told: Mapping[str, Any], name: str) -> EngineAn
     return replace(own, capacity=made, starts=True, reason="", refusals=(), warnings=())
 
 
-def difference(own: EngineAnswer, told: EngineAnswer, name: str) -> str:
+def difference(own: EngineAnswer, answer: EngineAnswer, name: str) -> str:
     """In one sentence: who answered, and where kvroom's own rules say something else."""
-    if not told.starts and not own.starts:
+    if not answer.starts and not own.starts:
         return f"capacity is what {name} itself says; kvroom's own rules refuse it too"
-    if not told.starts:
-        return f"{told.reason[:400]}; kvroom's own rules would start it"
+    if not answer.starts:
+        return f"{answer.reason[:400]}; kvroom's own rules would start it"
     if not own.starts:
         return f"{name} itself would start; kvroom's own rules refuse: {own.reason[:300]}"
     rows = []
@@ -255,7 +269,7 @@ def difference(own: EngineAnswer, told: EngineAnswer, name: str) -> str:
         ("state_slots", "slots of state"),
         ("max_running_requests", "requests in a step"),
     ):
-        ours, theirs = getattr(own.capacity, field, None), getattr(told.capacity, field)
+        ours, theirs = getattr(own.capacity, field, None), getattr(answer.capacity, field)
         if ours != theirs and theirs is not None:
             rows.append(f"{theirs:,} {words} and not {'none' if ours is None else f'{ours:,}'}")
     said = f"capacity is what {name} itself says"
