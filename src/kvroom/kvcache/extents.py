@@ -69,6 +69,7 @@ class ExtentPool:
         "_queue",
         "events",
         "free",
+        "in_turn",
         "unit",
         "usable",
     )
@@ -78,6 +79,8 @@ class ExtentPool:
         self.unit = unit
         self.events: KVEvents | None = None
         self.free = usable
+        self.in_turn = False
+        """As ``BlockPool.in_turn``."""
         self._plain = usable  # never used, or freed without a key: used first
         self._dead = 0  # cached blocks at the head of the queue that nobody can hit
         self._owed = (
@@ -98,14 +101,14 @@ class ExtentPool:
         return self._index
 
     def settle(self) -> None:
-        """Evict what is to be evicted: it is put off until somebody looks."""
+        """Evict what is due for eviction; the pool puts it off until somebody looks."""
         if self._owed:
             self._evict()
 
     # Blocks out and in
 
     def take(self, count: int) -> None:
-        """Give ``count`` free blocks away; the caller sees to it that so many are free."""
+        """Hand out ``count`` free blocks; the caller makes sure that so many are free."""
         self.free -= count
         left = self._plain - count
         if left >= 0:
@@ -154,6 +157,8 @@ class ExtentPool:
         """Take back blocks that only one request held and nobody can hit: ``plain`` ones without a
         key, ``dead`` cached ones."""
         self.free += plain + dead
+        if self.in_turn:
+            plain, dead = 0, plain + dead
         self._plain += plain
         if not self._queue:
             self._dead += dead

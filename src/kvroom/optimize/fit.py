@@ -229,9 +229,9 @@ def _row(model: str, dtype: str, base: Mapping[str, Any]) -> FittedFile:
     """The Plan of one file, at the length asked for or the model's own limit."""
     spec = load(model)
     length = min(base["context_tokens"], spec.max_context_tokens or base["context_tokens"])
-    asked = {**base, "model": model, "weight_dtype": dtype, "context_tokens": length}
-    made = work(Scenario.from_dict(asked))
-    return _told(model, dtype, made, length)
+    question = {**base, "model": model, "weight_dtype": dtype, "context_tokens": length}
+    workings = work(Scenario.from_dict(question))
+    return _told(model, dtype, workings, length)
 
 
 def _told(model: str, dtype: str, workings: Workings, length: int) -> FittedFile:
@@ -292,12 +292,12 @@ def _commands(rows: Sequence[FittedFile], question: Scenario) -> tuple[str, ...]
     tag = _TAGS.get(row.weight_dtype, row.weight_dtype.upper())
     name = row.hub_id.rpartition("/")[2]
     repository = f"ggml-org/{name}-GGUF" if row.weight_dtype == NATIVE else f"bartowski/{name}-GGUF"
-    found = [
+    commands = [
         f"llama-server -hf {repository}:{tag} -c {row.context_tokens} -np 1",
         f"ollama run hf.co/{repository}:{tag}   # then /set parameter num_ctx {row.context_tokens}",
         f"lms get {repository}@{tag.lower()} && lms load {name} --context-length {row.context_tokens}",
     ]
     if str(question.gpu).lower().startswith("apple"):
         bits = 8 if row.weight_dtype == "q8_0" else 4
-        found.append(f"mlx_lm.server --model mlx-community/{name}-{bits}bit")
-    return tuple(found)
+        commands.append(f"mlx_lm.server --model mlx-community/{name}-{bits}bit")
+    return tuple(commands)

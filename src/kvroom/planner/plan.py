@@ -95,7 +95,7 @@ class Workings:
 
 @dataclass(frozen=True, kw_only=True)
 class Divided:
-    """Two pools as they are planned one by one, and what they make of a load (None: nothing is timed)."""
+    """Two pools, each planned by itself, and how they serve a load together (None: nothing is timed)."""
 
     prefill: Workings
     decode: Workings
@@ -117,7 +117,7 @@ WIDE = 10
 
 
 def unknown_accounts(accounts: Sequence[Account]) -> tuple[str, ...]:
-    """In words, the accounts whose band says that nothing is known of them."""
+    """The names of the accounts whose band says that nothing is known of them."""
     return tuple(
         f"nothing is known of {account.name} here: {show_memory(account.low_bytes)} to "
         f"{show_memory(account.high_bytes)} "
@@ -151,7 +151,7 @@ AskedEngine = Callable[[Deployment, EngineAnswer], EngineAnswer]
 
 
 def place(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None = None) -> Placed:
-    """The first half of ``work``: all that figures are made from."""
+    """The first half of ``work``: everything that the figures are computed from."""
     deployment, warnings = deploy(scenario, paths=paths)
     answer = engines.answer(deployment)
     if asked is not None:
@@ -379,13 +379,14 @@ def _pool(workings: Workings, replicas: int, rate: float | None) -> Pool:
 
 
 def _verdict(prefill: Workings, decode: Workings) -> Verdict:
-    """That of the second pool, where requests stay; of the first where it does not fit."""
+    """The verdict of the second pool, where requests stay; that of the first pool where it does not
+    fit."""
     binds, name = (decode, "decode") if prefill.plan.verdict.fits else (prefill, "prefill")
     return in_pool(binds.plan.verdict, name)
 
 
 def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
-    """What one request stores, whole model, each byte once; and on the rank that binds."""
+    """What one request stores: in the whole model, counting each byte once, and on the rank that binds."""
     model, kv, tokens = deployment.model, deployment.kv, deployment.context_tokens
     growth = Fraction(0)
     whole = state = 0

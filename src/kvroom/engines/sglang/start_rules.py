@@ -5,38 +5,27 @@ Whether its pools hold anything beside the weights is its own arithmetic (``engi
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.start_rules import (
-    Against,
     StartRule,
     cache_type,
     cut_blocks,
     too_old,
     uneven_mlp,
 )
-from kvroom.sharding.deployment import Deployment
-
-Why = Against | None
-
-
-def _card(deployment: Deployment) -> Why:
-    return too_old(deployment, SUPPORT.capability, "SGLang")
-
-
-def _cache_type(deployment: Deployment) -> Why:
-    return cache_type(deployment, SUPPORT.cache_types)
-
 
 START_RULES = (
     StartRule(
         name="card",
-        why=_card,
+        why=partial(too_old, least=SUPPORT.capability, engine="SGLang"),
         source="SGLang, ModelRunner: only supports sm75 and above",
         unsupported=True,
     ),
     StartRule(
         name="cache_type",
-        why=_cache_type,
+        why=partial(cache_type, known=SUPPORT.cache_types),
         source="SGLang, choices of --kv-cache-dtype",
         key="kv_dtype",
     ),

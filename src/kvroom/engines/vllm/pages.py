@@ -296,6 +296,14 @@ class Pages:
         return "align"
 
     @property
+    def whole_states(self) -> bool:
+        """States of a model without attention are cached at a request's full length alone, unless a block is
+        given (0.12 and later heed it): the default block is not known when theirs is set."""
+        given = self.flags.mamba_block or (self.rules.scaled_pages and self.flags.block_tokens)
+        lone = bool(self.recurrent) and not self.hybrid
+        return self.rules.mamba_caching == "flagged models" and lone and not given
+
+    @property
     def _gdn_checkpoint(self) -> bool:
         """FlashInfer's gated-delta-net prefill, on Hopper and newer, keeps a checkpoint."""
         forms = {kind.form for kind in self._kinds if isinstance(kind, RecurrentState)}
@@ -447,7 +455,8 @@ class Pages:
             fixed = 1
         elif rules.mamba_caching == "flagged models":
             fixed, grows = 0, True
-            tokens = self.block if self.mode == "all" else self.setup.context
+            whole = self.mode != "all" or self.whole_states
+            tokens = self.setup.context if whole else self.block
         elif self.mode == "all":
             fixed, grows, tokens = spoken if rules.all_mode_speculation else 0, True, self.block
         elif self.mode == "align":

@@ -1,4 +1,4 @@
-"""The same question elsewhere: as a command, as Python, as a link, as an engine's own flags."""
+"""The same question elsewhere: as a command, as Python, as a link, as engines' own flags."""
 
 from __future__ import annotations
 
@@ -47,11 +47,10 @@ def engine_flags(workings: Workings) -> dict[str, str]:
 
 
 def take_away(workings: Workings, scenario: Scenario) -> dict[str, Any]:
-    """All of them for the question as it was ``scenario``, with the assumptions that the answer rests on."""
+    """The question as it was asked as a link, a command, Python; and what the answer rests on."""
     return {
         "link": scenario.link("#").removeprefix("#"),
         "command": command(scenario),
         "python": python(scenario),
-        "engines": engine_flags(workings),
         "assumptions": assumptions(workings),
     }

@@ -13,6 +13,7 @@ from typing import Any
 from kvroom import api
 from kvroom.answer.figures import ACCOUNTS, Explanation
 from kvroom.answer.plan import Account
+from kvroom.engines.registry import engine_of
 from kvroom.planner.place import lengthened
 from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE, DEFAULT_ENGINE
@@ -106,8 +107,8 @@ def against(stairs: list[dict[str, Any]], engine_says: float) -> str:
     taken = sorted(
         (stair for stair in stairs if not stair["level"] and stair["change"] < 0), key=_change
     )
-    kept = ", ".join(f"{s['label']} {requests(-s['change'])}" for s in taken)
-    came = f"From arithmetic's {requests(top)} the estimate takes off: {kept}."
+    steps = ", ".join(f"{s['label']} {requests(-s['change'])}" for s in taken)
+    came = f"From arithmetic's {requests(top)} the estimate takes off: {steps}."
     if engine_says > top:
         return (
             f"{shown} is more than arithmetic has room for ({requests(top)}): your engine has another "
@@ -155,17 +156,17 @@ def data(workings: Workings) -> dict[str, Any]:
         if stair["level"] or abs(stair["change"]) > SLIGHT * stair["from"]
     ]
     workload = workings.plan.scenario.workload
-    told = asdict(workload) if workload else {}
+    lengths = asdict(workload) if workload else {}
     chosen = next(
         (
             length["id"]
             for length in LENGTHS
-            if all(told.get(key) == value for key, value in length["workload"].items())
+            if all(lengths.get(key) == value for key, value in length["workload"].items())
         ),
         "",
     )
     return {
-        "engine": workings.plan.scenario.engine,
+        "engine": engine_of(workings.plan.scenario.engine).label,
         "stairs": stairs,
         "lengths": list(LENGTHS),
         "length": chosen,
@@ -197,7 +198,9 @@ def _stairs(workings: Workings) -> Iterator[dict[str, Any]]:
             yield _step(key, label, at, to, formula=rule, source="engine rule")
             at = to
     made = "as the engine counts: its blocks / a longest request's"
-    level = _level("engine", f"Engine ({plan.scenario.engine})", given, made, "engine rule")
+    level = _level(
+        "engine", f"Engine ({engine_of(plan.scenario.engine).label})", given, made, "engine rule"
+    )
     low, high = engine.low, engine.high
     if low is not None and high is not None and low < high:
         level |= {"low": low * copies, "high": high * copies}
@@ -281,6 +284,22 @@ def sentence(stairs: list[dict[str, Any]]) -> str:
     return f"Requests at once: {', '.join(levels)}."
 
 
+_EACH = "kv.bytes_per_request_per_gpu"
+FOLLOWS = {
+    "": (_EACH,),
+    "unused": ("memory.gpu_bytes", _EACH),
+    "ceiling": ("capacity.ceiling.exact", "memory.gpu_bytes", "weights.bytes"),
+    "engine": ("capacity.engine.max_concurrency",),
+    "lengths": ("capacity.engine.max_concurrency", "capacity.expected.requests"),
+    "expected": ("capacity.expected.requests",),
+    "prefixes": ("capacity.expected.requests", "capacity.shared.requests"),
+    "shared": ("capacity.shared.requests",),
+    "measured": (),
+    "said": (),
+}
+"""A stair's key and the Plan's figures that it follows from; ``""`` for what an account takes."""
+
+
 def explanations(figure: dict[str, Any]) -> Iterator[Explanation]:
     """Each stair with its formula and source."""
     for index, s in enumerate(figure["stairs"]):
@@ -294,4 +313,5 @@ def explanations(figure: dict[str, Any]) -> Iterator[Explanation]:
             numbers=s.get("numbers")
             or (repr(value) if s["level"] else f"{s['to']!r} − {s['from']!r}"),
             source=s["source"],
+            of=FOLLOWS.get(s["key"], FOLLOWS[""]),
         )
