@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from pathlib import Path
 from typing import Any
 
 from engine.compared import compared, planned
@@ -22,6 +23,9 @@ from kvroom.planner.plan import Workings
 from kvroom.simulator.script_results import ScriptResult
 
 Row = dict[str, Any]
+ROWS: list[Row] = json.loads(
+    (Path(__file__).parents[1] / "golden" / "asked_vllm.json").read_text("utf-8")
+)
 
 
 def load_of(row: Row) -> Load:
