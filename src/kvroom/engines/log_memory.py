@@ -66,6 +66,8 @@ def memory_shapes(
     def stage_of(record: Record) -> str:
         if record.settings.get(STAGE):
             return str(record.settings[STAGE])
+        if not record.figures and not record.settings:
+            return ""  # no line is this engine's: nothing tells how far it had come
         return next((stage for name, stage in printed if name not in record.figures), "serve")
 
     def tried(record: Record, match: re.Match[str]) -> None:

@@ -5,6 +5,7 @@ Whether its pools hold anything beside the weights is its own arithmetic (``engi
 
 from __future__ import annotations
 
+from kvroom.engines.flags import plain_args
 from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.start_rules import (
     Against,
@@ -14,6 +15,7 @@ from kvroom.engines.start_rules import (
     too_old,
     uneven_mlp,
 )
+from kvroom.scenario.values import number_of
 from kvroom.sharding.deployment import Deployment
 
 Why = Against | None
@@ -25,6 +27,19 @@ def _card(deployment: Deployment) -> Why:
 
 def _cache_type(deployment: Deployment) -> Why:
     return cache_type(deployment, SUPPORT.cache_types)
+
+
+def _whole_gb(deployment: Deployment) -> Why:
+    size = plain_args(deployment.args).get("hicache_size")
+    number = number_of(size) if isinstance(size, str) else size
+    if not isinstance(number, float) or isinstance(size, int) or "." not in str(size):
+        return None
+    whole = max(1, int(number))
+    return Against(
+        f"--hicache-size takes whole GB, and {size} is none",
+        f"hicache_size={whole}",
+        {"hicache_size": whole},
+    )
 
 
 START_RULES = (
@@ -44,6 +59,11 @@ START_RULES = (
         name="quantisation_blocks",
         why=cut_blocks,
         source="SGLang, Fp8MoEMethod.create_weights: not divisible by weight quantization block_n",
+    ),
+    StartRule(
+        name="hicache_size",
+        why=_whole_gb,
+        source="SGLang 0.4.6 to 0.5.23, server_args.py: --hicache-size, type=int",
     ),
     StartRule(name="mlp_width", why=uneven_mlp, source="SGLang, distributed/utils.py: divide"),
 )
