@@ -429,3 +429,15 @@ def test_a_part_of_a_gb_is_nothing_that_hicache_takes(tmp_path: Path) -> None:
     assert row.status == "would_not_start"
     assert row.fix == "--hicache-size 12"
     assert _row(tmp_path, "a.sh", f"{start} --hicache-size 12\n").status == "fits"
+
+
+def test_a_dynamo_services_own_variables_reach_its_container(tmp_path: Path) -> None:
+    text = (
+        "kind: DynamoGraphDeployment\nspec:\n  envs: [{name: LENGTH, value: '8192'}]\n  services:\n"
+        "    Worker:\n      envs: [{name: MODEL, value: Qwen/Qwen3-8B}]\n      extraPodSpec:\n"
+        "        mainContainer:\n          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.7.0\n"
+        "          command: [python3, -m, dynamo.vllm]\n"
+        "          args: [--model, $(MODEL), --max-model-len, $(LENGTH)]\n"
+    )
+    row = _row(tmp_path, "graph.yaml", text)
+    assert (row.model, row.status, row.line) == ("Qwen/Qwen3-8B", "fits", 9)

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from kvroom.errors import KvroomError, did_you_mean, nearest, shortened
+from kvroom.errors import KvroomError, as_sentence, did_you_mean, nearest, shortened
 
 
 def test_one_sentence_and_its_fix():

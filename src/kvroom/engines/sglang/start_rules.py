@@ -37,7 +37,7 @@ def _whole_gb(deployment: Deployment) -> Why:
     whole = max(1, int(number))
     return Against(
         f"--hicache-size takes whole GB, and {size} is none",
-        f"hicache_size={whole}",
+        f"--hicache-size {whole}",
         {"hicache_size": whole},
     )
 
