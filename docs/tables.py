@@ -69,7 +69,10 @@ def families() -> str:
     return table(
         ("module", "`model_type`"),
         (
-            (f"`models/hf/{module}.py`", " ".join(f"`{kind}`" for kind in kinds.split()))
+            (
+                f"`models/hf/{module}.py`",
+                " ".join(f"`{word.partition('=')[0]}`" for word in kinds.split()),
+            )
             for module, kinds in hf.FAMILIES.items()
         ),
     )

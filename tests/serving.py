@@ -19,7 +19,8 @@ class Noted(Outcome):
     """An Outcome that keeps what each request met."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__(on_over=self.told)
+        self.rows = {}
         self.first_ps = {}
         self.done_ps = {}
         self.gone = set()
@@ -30,8 +31,12 @@ class Noted(Outcome):
         self.first_ps[live.index] = live.first_token_ps
 
     def done(self, live, end):
-        super().done(live, end)
         self.done_ps[live.index] = end
+        return super().done(live, end)
+
+    def told(self, live, end):
+        """As a row a request tells of it."""
+        self.rows[live.index] = end, live.num_preemptions
 
     def drop(self, live, now):
         super().drop(live, now)
@@ -115,6 +120,7 @@ def same(case, random=None, connectors=(None, None)):
     stepper, slow = stepped(case, connectors[1])
     assert fast.first_ps == slow.first_ps
     assert fast.done_ps == slow.done_ps
+    assert fast.rows == slow.rows
     assert fast.gone == slow.gone
     assert fast.found == slow.found
     assert fast.preempted == slow.preempted
@@ -149,6 +155,7 @@ def same_in_groups(case, random):
         return fast
     assert fast.first_ps == slow.first_ps
     assert fast.done_ps == slow.done_ps
+    assert fast.rows == slow.rows
     assert fast.gone == slow.gone
     assert fast.found == slow.found
     assert fast.preempted == slow.preempted
@@ -163,6 +170,7 @@ def same_in_runs(case):
     stepper, fast = stepped(case, runs=True)
     assert fast.first_ps == slow.first_ps
     assert fast.done_ps == slow.done_ps
+    assert fast.rows == slow.rows
     assert fast.gone == slow.gone
     assert fast.found == slow.found
     assert fast.preempted == slow.preempted

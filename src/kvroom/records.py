@@ -28,6 +28,8 @@ else:
             own = vars(cls)
             hashed = own.get("__hash__") is not None
             mutable = own.get("__hash__", MISSING) is None and "__eq__" not in own
+            if not cls.__doc__:
+                cls.__doc__ = cls.__name__  # else the standard one writes a signature, at length
             made = standard(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
             if "__init__" not in own:
                 made.__init__ = _LateInit(made, frozen)

@@ -104,7 +104,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "": 1.0}
 
 
 def parse_seconds(field: str, text: str) -> float:
-    """``15s``, ``200ms``, ``2min`` or ``1h``; a time without its unit is asked back, but for 0."""
+    """``15s``, ``200ms``, ``2min`` or ``1h``. A time without a unit is refused, except 0."""
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = text[len(digits) :]
     factor = _SECONDS.get(unit)
@@ -249,8 +249,8 @@ def show_usd(value: float) -> str:
 
 
 def longest_fit(holds: Callable[[int], bool], limit: int, near: int = 0) -> int:
-    """The largest n ≤ ``limit`` for which ``holds`` (true up to some n, false after), 0 for none; the sooner
-    found the better the guess ``near``."""
+    """The largest n ≤ ``limit`` for which ``holds`` is true (``holds`` is true up to some n and false
+    after it); 0 for none. A good guess ``near`` makes the search shorter."""
     if holds(limit):
         return limit
     low, high, step = 0, limit, 1

@@ -41,6 +41,17 @@ def test_both_schedulers_agree_block_for_block(engine: InstalledEngine, seed: in
     assert not made.first, f"load {made.load.name}: {made.first}"
 
 
+def test_what_its_scheduler_is_spared_decides_nothing(
+    engine: InstalledEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVROOM_SPARE_NOTHING", "1")
+    names = ["plain", "interleaved windows", "latents", "gated delta nets"]
+    loads = [drawn(seed, server.RELEASE, [name]) for seed, name in enumerate(names)]
+    with installed(server.PYTHON, planned(loads[0]), ProcessLimits(answer_s=900.0)) as whole:
+        for load in loads:
+            assert compared(whole, load).engine == compared(engine, load).engine
+
+
 def test_a_simulation_is_the_same_by_both() -> None:
     """Decode steps are asked for together here, and served one by one above."""
     scenario = Scenario.from_dict(

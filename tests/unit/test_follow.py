@@ -25,7 +25,6 @@ ROW = {
     "args": {"max_num_seqs": 8, "max_num_batched_tokens": 2048, "enable_prefix_caching": False},
     "available_bytes": 500 * BLOCK_BYTES,
 }  # fmt: skip
-FOLLOWED = sorted((TESTS / "golden" / "followed").glob("*.json"))
 
 
 @pytest.fixture
@@ -203,11 +202,54 @@ def test_scripts_go_by_the_rules_of_a_release(
     assert rows("0.33.0") == now
 
 
-@pytest.mark.parametrize("path", FOLLOWED, ids=[path.stem for path in FOLLOWED])
-def test_what_a_release_said_is_what_the_rules_say(tool: ModuleType, path: Path) -> None:
-    """Rows that ``make follow … FOLLOW=--write`` recorded of the release itself."""
-    data = json.loads(path.read_text())
-    for row in data["cases"]:
-        case = tool.FollowCase(row["name"], row["scenario"])
-        own = tool.figures(tool.question(case, data["engine"], data["version"]))
-        assert list(own) == row["figures"], row["name"]
+FOLLOWED = {
+    (engine, version)
+    for engine in ("vllm", "sglang")
+    for version in json.loads((TESTS / f"golden/followed/{engine}.json").read_text())["releases"]
+}
+
+
+@pytest.mark.parametrize(("engine", "version"), sorted(FOLLOWED))
+def test_what_a_release_said_is_what_the_rules_say(
+    tool: ModuleType, engine: str, version: str
+) -> None:
+    """Cases and scripts' runs that ``make follow … FOLLOW=--write`` recorded of the release itself."""
+    rows = tool.FollowedRows(engine)
+    for name, scenario, figures in rows.of(version):
+        own = tool.figures(tool.question(tool.FollowCase(name, scenario), engine, version))
+        assert list(own) == figures, name
+    for name, script in tool.scripts(None):
+        told = rows.scripts.get(name, {}).get(version)
+        if told is not None:
+            only = {"engine": script["engine"], "requests": script["requests"]}
+            assert tool.served(tool.by_rules(only, version).play().to_dict()) == told, name
+
+
+def test_rows_of_releases_are_held_once_while_they_are_the_same(
+    tool: ModuleType, tmp_path: Path
+) -> None:
+    def row(blocks: int) -> list[dict[str, object]]:
+        return [{"name": "llama", "scenario": {"model": "llama-3-8b"}, "figures": (True, blocks)}]
+
+    for version, blocks in (("0.9.0", 5), ("0.10.0", 7), ("0.9.1", 5), ("0.9.0.1", 5)):
+        rows = tool.FollowedRows("vllm", tmp_path)
+        rows.add(version, row(blocks), {"a script": [3, [blocks]]})
+        written = json.loads(rows.write().read_text())
+    assert written["releases"] == ["0.9.0", "0.9.0.1", "0.9.1", "0.10.0"]
+    assert written["cases"][0]["figures"] == {"0.9.0": [True, 5], "0.10.0": [True, 7]}
+    rows.add("0.9.1", [])
+    assert not list(rows.of("0.9.1"))
+    rows.write()
+    read = tool.FollowedRows("vllm", tmp_path)
+    assert not list(read.of("0.9.1"))
+    assert [figures for *_, figures in read.of("0.10.0")] == [[True, 7]]
+    assert read.scripts["a script"]["0.9.0.1"] == [3, [5]]
+
+
+def test_a_row_of_rules_goes_where_its_release_stands(tool: ModuleType) -> None:
+    text = "CHANGES: Changes = (\n    ((0, 9, 0), {}),\n    (\n        (0, 11, 0),\n        {},\n    ),\n)\n"
+    row = "    ((0, 10, 0), {'x': 1}),\n    # a case: see groups.py\n"
+    between = tool.with_row(text, (0, 10, 0), row)
+    assert between.index("(0, 9, 0)") < between.index("a case") < between.index("(0, 11, 0)")
+    last = tool.with_row(text, (0, 12, 0), "    ((0, 12, 0), {}),\n")
+    assert last.endswith("    ),\n    ((0, 12, 0), {}),\n)\n")

@@ -33,6 +33,15 @@ def test_ranks_that_wait_for_one_another_are_each_the_least(names: list[str]) ->
     assert min(rates) * (1 - 1e-9) <= row <= max(rates) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("text", "card", "count"),
+    [("RTX4090", "RTX-4090", 1), ("rtx4090x2", "RTX-4090", 2), ("H100x8", "H100", 8)],
+)
+def test_the_x_of_rtx_is_no_sign_of_times(text: str, card: str, count: int) -> None:
+    found = asked(text).scenario
+    assert (catalogue.find(found.gpu), found.gpu_count) == (catalogue.find(card), count)
+
+
 def test_the_same_card_twice_is_two_of_it() -> None:
     one = Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100 + H100"})
     assert one.gpu_count == 2

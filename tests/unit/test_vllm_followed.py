@@ -43,6 +43,11 @@ MAMBA = {  # state-spaces/mamba-2.8b-hf
     "model_type": "mamba", "architectures": ["MambaForCausalLM"], "hidden_size": 2560,
     "num_hidden_layers": 64, "vocab_size": 50280, "state_size": 16, "intermediate_size": 5120,
 }  # fmt: skip
+QWEN3_NEXT = {  # Qwen/Qwen3-Next-80B-A3B-Instruct, few layers
+    "model_type": "qwen3_next", "hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16,
+    "num_key_value_heads": 2, "head_dim": 256, "num_experts": 64, "num_experts_per_tok": 10,
+    "moe_intermediate_size": 512, "vocab_size": 151936, "max_position_embeddings": 262144,
+}  # fmt: skip
 SKIP = "kv_cache_dtype_skip_layers"
 
 
@@ -145,3 +150,56 @@ def test_state_alone_on_a_cpu_has_the_blocks_that_are_set_first(tmp_path: Path) 
     (machine := tmp_path / "cpu.json").write_text(json.dumps(cpu))
     made = planned(MAMBA, "0.32.0", gpu=str(machine), args={"enable_prefix_caching": True})
     assert blocks(made)[1] == 16
+
+
+@pytest.mark.parametrize(("version", "starts"), [("0.10.1.1", False), ("0.10.2", True)])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_class_that_came_later_is_said(version: str, starts: bool, named: bool) -> None:
+    """``Qwen3NextForCausalLM`` is in the registry from 0.10.2 on; a config may name its type alone."""
+    model = {**QWEN3_NEXT, **({"architectures": ["Qwen3NextForCausalLM"]} if named else {})}
+    made = planned(model, version)
+    assert made.verdict.starts == starts
+    said = "vLLM 0.10.1 has no Qwen3NextForCausalLM; it came with 0.10.2: vLLM 0.10.2 or newer"
+    assert starts or said in made.verdict.sentence
+
+
+def test_transformers_own_class_stands_in_for_a_plain_decoder_that_came_later() -> None:
+    seed = {
+        **LLAMA,
+        "model_type": "seed_oss",
+        "head_dim": 128,
+        "architectures": ["SeedOssForCausalLM"],
+    }
+    made = planned(seed, "0.9.0")
+    assert made.verdict.starts
+    note = "vLLM 0.9.0 has no SeedOssForCausalLM of its own (it came with 0.10.2)"
+    assert any(note in each for each in made.warnings)
+    assert not any("of its own" in each for each in planned(seed, "0.33.0").warnings)
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "why"),
+    [
+        ("0.8.5", {"pp": 2}, "pipeline stages without Ray"),
+        ("0.9.0", {"pp": 2}, "pipeline stages without Ray"),
+        ("0.9.1", {"pp": 2}, ""),
+        ("0.9.0", {"pp": 2, "args": {"distributed_executor_backend": "mp"}}, ""),
+        ("0.9.1", {"args": {"scheduling_policy": "priority"}}, "--scheduling-policy"),
+        ("0.10.0", {"args": {"scheduling_policy": "priority"}}, ""),
+        ("0.10.1", {"gpu": "V100-SXM2-32"}, "compute capability 7.0"),
+        ("0.10.2", {"gpu": "V100-SXM2-32"}, ""),
+        ("0.9.1", {"gpu": "L40S", "kv_dtype": "fp8"}, "an FP8 cache on compute capability 8.9"),
+        ("0.9.1", {"kv_dtype": "fp8"}, ""),
+        ("0.8.5", {"gpu": "L40S", "args": {"VLLM_USE_V1": 1}}, ""),
+        ("0.9.1", {"args": {"VLLM_USE_V1": 0}}, "VLLM_USE_V1=0"),
+        ("0.11.0", {"args": {"VLLM_USE_V1": 0}}, ""),
+    ],
+)  # fmt: skip
+def test_what_falls_back_to_the_first_engine_is_said(
+    version: str, more: dict[str, object], why: str
+) -> None:
+    """``_is_v1_supported_oracle`` of each release's ``engine/arg_utils.py``."""
+    made = planned(LLAMA, version, **more)
+    said = [each for each in made.warnings if "first engine, V0" in each]
+    assert bool(said) == bool(why)
+    assert not why or f"({why})" in said[0]

@@ -482,7 +482,7 @@ def test_sparse_latents_are_narrowed_by_default(
 def test_a_stage_of_state_alone_keeps_no_blocks_in_older_versions():
     from support import ask
 
-    question = {"engine": "vllm", "engine_version": "0.8.5", "pp": 4, "context_tokens": 8192}
+    question = {"engine": "vllm", "engine_version": "0.9.2", "pp": 4, "context_tokens": 8192}
     engine = ask("nemotron-nano-9b-v2", "H100-SXM", **question).capacity.engine
     assert engine.num_blocks > 0
     assert engine.max_context_tokens > 8192

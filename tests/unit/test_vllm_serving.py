@@ -46,3 +46,14 @@ def test_a_prefill_saves_a_state_within_a_step_as_the_release_can():
     assert checkpoints("qwen3-next-80b-a3b", "0.32.0")[0] == 0
     tokens, block_tokens = checkpoints("qwen3-next-80b-a3b", "0.33.0")
     assert tokens == block_tokens > 0
+
+
+def test_windows_of_cohere_reach_one_token_farther_from_0_29_on():
+    """vLLM's commandr.py gives its attention ``sliding_window + 1`` since 0.29.0."""
+
+    def reach(model, version):
+        (tokens,) = {group.reach for group in setup(model, version).groups if group.reach}
+        return tokens
+
+    assert [reach("command-r7b", version) for version in ("0.28.0", "0.29.0")] == [4096, 4097]
+    assert [reach("gemma-3-27b", version) for version in ("0.28.0", "0.29.0")] == [1024, 1024]

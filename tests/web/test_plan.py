@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from typing import Any
 
 import pytest
@@ -325,6 +326,30 @@ def test_agents_are_sessions_as_on_the_command_line(visit: Any) -> None:
     assert told in v.page.inner_text("#served")
 
 
+def test_how_many_agents_hold_is_what_the_command_line_says(visit: Any) -> None:
+    question = {
+        "model": "llama-3.1-8b",
+        "gpu": "RTX-4090",
+        "context_tokens": 16384,
+        "kv_dtype": "fp8",
+    }
+    spec = {"agents": 3, "first": "4000", "result": "200", "turns": "1", "agent": "3", "tool": "1s"}
+    v = visit(Scenario.from_dict(question).link(""))
+    assert v.page.locator("#agents-run").is_hidden()  # nobody asks for agents
+    v = visit(Scenario.from_dict({**question, "workload": spec}).link("") + "&slo=ttft_p95%3D100ms")
+    assert v.page.input_value("#slo") == "ttft_p95=100ms"
+    v.page.click("#agents-run")
+    v.page.wait_for_selector("#served .kept li", timeout=120_000)
+    line = ",".join(f"{key}={value}" for key, value in spec.items())
+    want = api.agents(line, **question, slo="ttft_p95=100ms", seeds=1, only=())
+    assert v.text("#served .kept li") == want.sentence
+    assert v.page.get_attribute("#served .kept li", "data-holds") == "false"
+    tried = v.page.locator("#served .table:last-of-type tbody tr").count()
+    assert tried == len(want.base.held[0].trials)
+    assert "kvroom agents" in v.text("#served p.soft code")
+    assert {"host", "FP8"} & set(v.text("#served .buttons").replace(" cache", "").split())
+
+
 def test_an_objective_is_in_the_link_and_refused_at_its_field(visit: Any) -> None:
     v = visit(Scenario.from_dict(ENGINEER).link(""))
     typed(v, "#slo", "ttft_p95=2s")
@@ -480,3 +505,26 @@ def test_boxes_of_one_stop_are_gone_through_by_arrows(visit: Any) -> None:
     v.page.keyboard.press("ArrowRight")
     v.settle()
     assert "slide=2" in v.page.evaluate("location.hash")
+
+
+def test_an_engines_name_keeps_its_letters_and_a_way_out_leads_to_the_levers(visit: Any) -> None:
+    asked = {"model": "llama-3.1-70b", "gpu": "H100-SXM", "gpu_count": 8, "engine": "vllm"}
+    v = visit(Scenario.from_dict({**asked, "context_tokens": 2**20}).link(""))
+    assert v.text("#card .reasons li").startswith("vLLM refuses")
+    v = visit(Scenario.from_dict({**asked, "context_tokens": 8192, "concurrency": 90_000}).link(""))
+    assert v.page.locator("#card .reasons a").get_attribute("href") == "#levers"
+
+
+def test_commands_under_way_are_said_in_their_own_section(visit: Any) -> None:
+    v = visit()
+
+    def late(route: Any) -> None:
+        time.sleep(1.5)
+        route.continue_()
+
+    v.page.route("**/api/launch*", late)
+    v.page.locator("#run").scroll_into_view_if_needed()
+    v.page.wait_for_selector("#run .near-said >> text=Working it out")
+    assert v.page.locator("#serve .near-said").count() == 0
+    v.page.wait_for_selector("#launched pre")
+    v.settle()

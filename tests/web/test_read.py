@@ -204,6 +204,31 @@ def test_past_the_crossover_green_overtakes_grey(visit: Any) -> None:
     assert "cache has overtaken" in v.text("#step .stack")
 
 
+def test_who_scrolls_past_paragraphs_at_once_sees_the_figure_of_the_last(visit: Any) -> None:
+    v = visit(READ)
+    come(v, "64 at 2k")
+    assert v.page.evaluate("document.getElementById('step').answer.step.batch") == 64
+    v.page.evaluate(
+        """() => {
+            const box = [...document.querySelectorAll('#flow .beat')].at(-1).getBoundingClientRect();
+            scrollBy({ top: box.bottom - innerHeight * 0.3, behavior: 'instant' });
+        }"""
+    )
+    v.page.wait_for_function("() => document.getElementById('step').answer.step.batch === 16")
+    assert v.page.locator("#batch-said").inner_text() == "16 requests"
+
+
+def test_a_log_axis_of_memory_has_round_values_in_the_readers_unit(visit: Any) -> None:
+    v = visit(READ)
+    come(v, "")
+    axis = v.page.locator("#step-curve svg.plot text.soft[text-anchor=end]")
+    v.page.wait_for_function("() => document.querySelector('#step-curve svg.plot .grid')")
+    assert {"1 GB", "10 GB", "100 GB"} <= set(axis.all_text_contents())
+    v.page.check("input[name=units][value=gib]", force=True)
+    v.settle()
+    assert {"1 GiB", "8 GiB", "64 GiB"} <= set(axis.all_text_contents())
+
+
 def test_memory_is_counted_in_the_readers_unit(visit: Any) -> None:
     v = visit(READ)
     assert shown(v, "figures.memory.weights_bytes") == "141.1 GB"

@@ -23,7 +23,7 @@ from kvroom.planner.tiers import plan_json
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.cli.main import main
-from kvroom.ui.web import page, server
+from kvroom.ui.web import server
 from kvroom.ui.web.presets import PRESETS, REFERENCE
 from kvroom.ui.web.questions import Gone
 from kvroom.ui.web.routes import UPLOAD
@@ -613,8 +613,8 @@ def test_the_engine_that_stands_in_takes_requests_beyond_the_models_limit() -> N
 
 
 @pytest.mark.parametrize("key", ["tp", "pp", "dp"])
-def test_engines_of_every_layout_are_taken_away(key: str) -> None:
-    found = page.answer(
-        Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM", "gpu_count": 4, key: 4})
-    )
-    assert len(found["take_away"]["engines"]) >= 3
+def test_engines_of_every_layout_are_taken_away(client: TestClient, key: str) -> None:
+    asked = {"model": "llama-3-8b", "gpu": "H100-SXM", "gpu_count": 4, key: 4}
+    lines = client.post("/api/commands", json=asked).json()
+    assert len(lines) >= 3
+    assert all("meta-llama/" in line and "8192" in line for line in lines.values())

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from kvroom.ui.cli.main import main
 from kvroom.ui.web import replays, routes, server, simulations
 from kvroom.ui.web.presets import PRESETS, REFERENCE
+from kvroom.ui.web.sections import agents
 
 SERVED = {
     "model": "llama-3-8b",
@@ -302,6 +303,35 @@ def test_so_many_sessions_of_a_trace_at_a_time(client: Any) -> None:
     assert again == answer
     other = lines(client, {**body, "sessions": 2, "replay": {"story": "trace", "seed": 1}})[-1]
     assert other["answer"]["duration_s"] != answer["duration_s"]
+
+
+AGENTS = {
+    "model": "llama-3.1-8b", "gpu": "RTX-4090", "context_tokens": 16384, "kv_dtype": "fp8",
+    "workload": {"agents": 3, "first": "4000", "result": "200", "turns": "1", "agent": "3"},
+}  # fmt: skip
+
+
+def test_how_many_agents_hold_is_what_the_command_prints(client: Any) -> None:
+    body = {"scenario": AGENTS, "slo": "ttft_p95=100ms"}
+    asked, *told, last = lines(client, body, "/api/agents")
+    assert asked["kind"] == "asked" and {one["kind"] for one in told} == {"progress"}
+    assert last["answer"] == said(f"{last['command']} --seeds 1 --json")
+    assert last["answer"]["holds"] is False
+
+
+def test_agents_that_nobody_asks_for_or_that_take_too_long_are_refused(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wrong, field in (
+        ({"scenario": {**AGENTS, "workload": None}}, "workload.agents"),
+        ({"scenario": {**AGENTS, "workload": {"agents": 5000}}}, "workload.agents"),
+        ({"scenario": AGENTS, "changes": "host"}, "changes"),
+        ({}, "scenario"),
+    ):
+        assert refused(client, wrong, "/api/agents") == field
+    monkeypatch.setattr(agents, "MOST_CPU_S", 0.0)
+    *_, last = lines(client, {"scenario": AGENTS}, "/api/agents")
+    assert last["kind"] == "error" and last["error"]["field"] == "workload"
 
 
 def test_sessions_are_of_traces(client: Any) -> None:

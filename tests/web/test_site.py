@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from click.testing import CliRunner
 from static_host import ASK, FILE, LINES, PYODIDE, READY, hosted
 from test_page import random_scenarios
 
+from kvroom.answer import figures
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.cli.main import main
@@ -217,6 +221,29 @@ def test_sliders_move_before_python_runs(browser: Any, built: Path) -> None:
             assert told == json.loads(codec.encode(want))
         assert tab.evaluate("document.documentElement.dataset.python") != "ready"
     context.close()
+
+
+def test_python_in_the_page_starts_with_what_a_first_answer_needs() -> None:
+    code = """
+import sys
+from kvroom.ui.web.in_page import PageDesk
+desk = PageDesk()
+names = ("vllm", "sglang", "llama_cpp", "paged", "serving_rules")
+print([m for m in sys.modules if m.startswith(tuple(f"kvroom.engines.{n}" for n in names))])
+print([m for m in sys.modules if m.startswith(("kvroom.simulator", "kvroom.optimize"))])
+while desk.load():
+    pass
+print("kvroom.engines.vllm.engine" in sys.modules, "kvroom.ui.web.choices" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:3] == ["[]", "[]", "True True"]
+
+
+def test_a_site_brings_the_registry_of_figures_read_already() -> None:
+    files = dict(site.sources())
+    assert not any(name.endswith(".toml") for name in files)
+    text = (Path(figures.__file__).with_name("figures.toml")).read_text(encoding="utf-8")
+    assert json.loads(files["kvroom/answer/figures.json"]) == tomllib.loads(text)
 
 
 def test_what_a_site_may_be_written_over(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ and the glossary all read it, so that a figure has one name and one formula ever
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -67,10 +68,14 @@ class Explanation:
 @lru_cache(maxsize=1)
 def registry() -> Mapping[str, FigureEntry]:
     """Every figure by its key."""
-    import tomllib  # where figures are told, which a plan in text needs none of
+    read = Path(__file__).with_name("figures.json")  # in a browser, where reading TOML takes longer
+    if read.is_file():
+        found = json.loads(read.read_text("utf-8"))
+    else:
+        import tomllib  # where figures are told, which a plan in text needs none of
 
-    text = Path(__file__).with_name("figures.toml").read_text("utf-8")
-    return {key: FigureEntry(key=key, **entry) for key, entry in tomllib.loads(text).items()}
+        found = tomllib.loads(read.with_suffix(".toml").read_text("utf-8"))
+    return {key: FigureEntry(key=key, **entry) for key, entry in found.items()}
 
 
 def figure(key: str) -> FigureEntry:
@@ -119,15 +124,17 @@ def explained(
     )
 
 
-def chained(told: Iterable[Explanation]) -> Iterator[Explanation]:
+def chained(explanations: Iterable[Explanation]) -> Iterator[Explanation]:
     """Each with ``of`` as the keys that are told too: in a pattern ``*`` stands for the figure's own places,
     or for every place there is."""
-    all_told = list(told)
+    all_told = list(explanations)
     keys = {e.figure: None for e in all_told}
     matched: dict[str, list[str]] = {}
     for e in all_told:
-        found = [key for pattern in e.of for key in _matching(pattern, e.figure, keys, matched)]
-        of = tuple(key for key in dict.fromkeys(found) if key != e.figure)
+        keys_found = [
+            key for pattern in e.of for key in _matching(pattern, e.figure, keys, matched)
+        ]
+        of = tuple(key for key in dict.fromkeys(keys_found) if key != e.figure)
         yield e if of == e.of else replace(e, of=of)
 
 

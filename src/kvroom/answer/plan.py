@@ -1,7 +1,7 @@
 """The answer: a Plan, frozen and plain.
 
-Keys are those of the JSON that scripts and the page rely on. ``None`` is what is not known, not asked,
-or not modelled for that engine.
+Its keys are those of the JSON that scripts and the page rely on. ``None`` means that a figure is not
+known, was not asked for, or is not modelled for that engine.
 """
 
 from __future__ import annotations

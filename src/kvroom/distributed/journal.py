@@ -1,7 +1,8 @@
-"""What a long run has done so far, on disk: a line a unit of work, so that a killed one goes on.
+"""What a long run has finished so far, on disk: a line for each unit of work, so that a killed run can go
+on.
 
-The first line names the question; a journal of another question is refused. A line is written whole and
-flushed before it counts; what a kill cut off is dropped.
+The first line names the question; a journal of another question is refused. A line counts once it is
+written whole and flushed; a line that a kill cut off is dropped.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from kvroom.errors import KvroomError
@@ -112,12 +112,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
 

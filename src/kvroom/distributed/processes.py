@@ -1,4 +1,5 @@
-"""Processes that share work, and what all of them hold: too large to go with every piece of it."""
+"""Processes that share work, and a value that all of them hold because it is too large to travel with
+every piece of it."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ _LENT: list[Any] = []
 
 
 def lent() -> Any:
-    """What whoever gave out the work lent to all that do it; None where nothing is."""
+    """The value that the process which gave out the work lent to its workers; None where there is none."""
     return _LENT[-1] if _LENT else None
 
 
 @contextmanager
 def lending(value: Any) -> Iterator[None]:
-    """In this process ``value`` is ``lent`` meanwhile."""
+    """``value`` is ``lent`` in this process while this is open."""
     _LENT.append(value)
     try:
         yield
@@ -36,8 +37,8 @@ def lending(value: Any) -> Iterator[None]:
 
 
 def processes(jobs: int, hub: HubReader | None = None, value: Any = None) -> MakePool | None:
-    """A pool of ``jobs`` processes, which read models from ``hub`` too and to which ``value`` is lent; None:
-    do it in this one."""
+    """A pool of ``jobs`` processes that also read models from ``hub`` and to which ``value`` is lent;
+    None: do the work in this process."""
     if jobs <= 1:
         return None
     return lambda: _Processes(jobs, hub, value)

@@ -1,9 +1,10 @@
 """A simulation on many workers: seeds, and replicas that share nothing, each by itself.
 
-What is drawn or read is the same for all: each worker goes through all requests and serves those that come
-to its own replicas. So the figures are those of one process to the last digit, whatever the workers. Where
-replicas see each other (a router that looks at them, a common tier, users who wait for any answer) they
-stay in one process; ``routing`` with ``cells`` says that they stand behind routers of their own.
+The requests are the same for all: each worker goes through all of them and serves those that come to
+its own replicas. So the figures are those of one process to the last digit, however many workers there
+are. Where replicas see each other (a router that looks at them, a common tier, users who wait for any
+answer) they stay in one process; ``routing`` with ``cells`` says that they stand behind routers of
+their own.
 """
 
 from __future__ import annotations
@@ -193,14 +194,14 @@ def spread_simulation(
     return Simulation(run=gathered[-1].run, figures=figures, requests=())
 
 
-def _parts(kept: Journal, whole: str, seeds: int, replicas: int, workers: int) -> int:
-    """Into how many parts replicas are cut: one a worker, or as in the journal."""
+def _parts(journal: Journal, whole: str, seeds: int, replicas: int, workers: int) -> int:
+    """Into how many parts the replicas are cut: one for each worker, or as many as the journal says."""
     if whole or seeds > 1:
         return 1
-    if CUT in kept:
-        return int(kept.result(CUT))
+    if CUT in journal:
+        return int(journal.result(CUT))
     parts = max(1, min(replicas, workers))
-    kept.add(CUT, parts)
+    journal.add(CUT, parts)
     return parts
 
 
@@ -212,7 +213,7 @@ def _why_one(replicas: int, workers: int) -> str:
 
 
 def _named(requests: Iterable[Request]) -> Any:
-    """What says which requests they are."""
+    """What identifies the requests."""
     if isinstance(requests, Trace):
         return [str(requests.path), requests.hash_tokens]
     return repr(requests) if isinstance(requests, Synthetic) else len(tuple(requests))

@@ -189,3 +189,8 @@ def take(record: Record, match: re.Match[str], of: Shape) -> None:
     for name, text in match.groupdict().items():
         if text is not None:
             record.add(name, _kind(name)[1](text))
+
+
+def refusal(record: Record, match: re.Match[str]) -> None:
+    """For ``Shape.read``: the whole match is a sentence with which the engine refused to start."""
+    record.refuse(match[0])

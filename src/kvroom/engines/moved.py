@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 
@@ -25,6 +26,13 @@ def named(places: Mapping[str, tuple[str, ...]], name: str) -> Any:
 
 def filled(call: Callable[..., Any], **given: Any) -> Any:
     """``call`` with those of ``given`` that it takes, and None for what else it needs."""
+    known, needed = _arguments(call)
+    return call(**{**needed, **{name: value for name, value in given.items() if name in known}})
+
+
+@lru_cache(64)
+def _arguments(call: Callable[..., Any]) -> tuple[Mapping[str, Any], dict[str, None]]:
+    """The arguments of a call, and None for those that it needs."""
     known = inspect.signature(call).parameters
     needed = {
         name: None
@@ -32,7 +40,7 @@ def filled(call: Callable[..., Any], **given: Any) -> Any:
         if parameter.default is parameter.empty
         and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     }
-    return call(**{**needed, **{name: value for name, value in given.items() if name in known}})
+    return known, needed
 
 
 def given_to(call: Callable[..., Any], **given: Any) -> Any:

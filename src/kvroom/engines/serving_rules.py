@@ -72,14 +72,20 @@ class ServingRules:
     @property
     def jumps(self) -> bool:
         """Whether it can be served from event to event, while nothing is drafted, with tiers or in two pools
-        too: it has one group of full attention."""
+        too: it has one group of full attention, whose queue nobody overtakes."""
         groups = self.setup.groups
-        return self.own is None and len(groups) == 1 and groups[0].type == "full"
+        return self._in_order and len(groups) == 1 and groups[0].type == "full"
 
     def jumps_over_groups(self, named: bool) -> bool:
         """Whether several groups, or one of windows, can be served from event to event, while nothing is
         drafted; ``named``: requests say what they share."""
-        return self.own is None and self.setup.counts(named)
+        return self._in_order and self.setup.counts(named)
+
+    @property
+    def _in_order(self) -> bool:
+        """Whether vLLM's rules serve it, and nobody overtakes the head of the queue."""
+        config = self.setup.config
+        return self.own is None and (config.enable_chunked_prefill or not config.passes_over)
 
     def seeded(self, seed: int) -> ServingRules:
         """The same with drafts drawn by ``seed``."""

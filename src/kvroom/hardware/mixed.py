@@ -1,9 +1,9 @@
 """Unlike cards that serve one model together, as one Device: ``RTX-4090 + RTX-3090``.
 
-Tensor-parallel ranks hold equal shares and wait for one another, so that each card counts as the least of
-them in memory and in every rate. Where layers are shared out and run one after the other, a token passes
-each card in turn: its time is the sum of theirs, which is the mean of their rates weighted by what each
-reads (the harmonic mean).
+Tensor-parallel ranks hold equal shares and wait for one another, so each card counts as the least of
+them in memory and in every rate. Where layers are shared out and run one after the other, a token
+passes each card in turn: its time is the sum of theirs, so its rate is the mean of their rates weighted
+by what each reads (the harmonic mean).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def so_many(count: int, name: str) -> str:
 
 
 def cards_together(cards: Sequence[Device]) -> Device:
-    """``cards`` as ranks that wait for one another: of every figure the least."""
+    """``cards`` as ranks that wait for one another: the smallest value of every figure."""
     if len(set(cards)) == 1:
         return cards[0]
     least = min(cards, key=lambda card: card.engine_bytes)
@@ -104,8 +104,8 @@ def cards_in_turn(mixed: Device, cards: Sequence[Device]) -> Device:
 
 
 def _slower(links: Sequence[Link | None]) -> Link | None:
-    known = [link for link in links if link is not None]
-    return min(known, key=lambda link: link.bytes_per_s) if len(known) == len(links) else None
+    there = [link for link in links if link is not None]
+    return min(there, key=lambda link: link.bytes_per_s) if len(there) == len(links) else None
 
 
 def _counted(names: Sequence[str]) -> list[str]:

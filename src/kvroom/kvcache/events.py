@@ -15,7 +15,7 @@ class KVEvents(Protocol):
 
     @property
     def wants_removed(self) -> bool:
-        """Whether ``removed`` is wanted: finding out what went costs an engine time."""
+        """Whether ``removed`` is wanted: finding out which pages went takes an engine time."""
         ...
 
     def stored(self, names: Sequence[int], blocks: int, first: int = 0) -> None:
@@ -36,7 +36,7 @@ class EventFanOut:
 
     @property
     def wants_removed(self) -> bool:
-        """Whether any of them wants to know."""
+        """Whether any of the listeners wants to know."""
         return any(each.wants_removed for each in self.listeners)
 
     def stored(self, names: Sequence[int], blocks: int, first: int = 0) -> None:

@@ -98,14 +98,14 @@ class ExtentPool:
         return self._index
 
     def settle(self) -> None:
-        """Evict what is to be evicted: it is put off until somebody looks."""
+        """Evict what is due for eviction; the pool puts it off until somebody looks."""
         if self._owed:
             self._evict()
 
     # Blocks out and in
 
     def take(self, count: int) -> None:
-        """Give ``count`` free blocks away; the caller sees to it that so many are free."""
+        """Hand out ``count`` free blocks; the caller makes sure that so many are free."""
         self.free -= count
         left = self._plain - count
         if left >= 0:

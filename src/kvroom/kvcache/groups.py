@@ -85,11 +85,11 @@ class KVCacheGroup:
         capped: bool,
         brought: int = 0,
     ) -> int:
-        """Free blocks that it takes to hold ``tokens``, of which ``computed`` are (hits included, and as many
-        as are ``brought`` behind them from elsewhere).
+        """Free blocks that are needed to hold ``tokens``, of which ``computed`` are computed (hits
+        included, and those that are ``brought`` from elsewhere behind them).
 
-        ``hits`` are cached blocks about to be shared: those nobody holds count as taken from the free
-        ones. ``capped`` asks for admission, where giving old blocks back is counted on.
+        ``hits`` are cached blocks about to be shared: those that no request holds count as taken from
+        the free ones. ``capped`` asks for admission, which counts on old blocks being given back.
         """
         blocks = -(-tokens // self.block_tokens)
         if capped and self.most_blocks is not None:

@@ -1,4 +1,4 @@
-"""Cached prefixes and blocks of all layer groups together: what hits, what fits, what is given back.
+"""Prefix cache and blocks of all layer groups together: what hits, what fits, what is given back.
 
 The longest hit is the longest prefix that every group can resume from. Full attention is asked first;
 each other kind may only shorten the candidate, until all agree. Rules of vLLM 0.33.

@@ -102,8 +102,8 @@ class RadixTree:
         return node, place
 
     def insert(self, text: TokenText, tokens: int) -> tuple[Node, int]:
-        """Have the first ``tokens`` ids, in whole pages: the node where they end, and how many of them it had
-        before."""
+        """Store the first ``tokens`` ids, in whole pages. Returns the node where they end, and how many
+        of them the tree had before."""
         tokens -= tokens % self.page
         node, place = self.root, 0
         while place < tokens:
@@ -125,7 +125,7 @@ class RadixTree:
         return leaf, place
 
     def lock(self, node: Node) -> None:
-        """One holder more of a path from the root."""
+        """Count one more holder on a path from the root."""
         while node.parent is not None:
             if not node.locks:
                 self.evictable -= node.tokens
@@ -133,7 +133,7 @@ class RadixTree:
             node = node.parent
 
     def unlock(self, node: Node) -> None:
-        """One holder less."""
+        """Count one holder less."""
         while node.parent is not None:
             node.locks -= 1
             if not node.locks:
@@ -142,7 +142,7 @@ class RadixTree:
             node = node.parent
 
     def evict(self, tokens: int) -> int:
-        """Let leaves go until ``tokens`` or more are gone; gives how many went."""
+        """Evict leaves until ``tokens`` or more are gone; returns how many went."""
         gone = 0
         while gone < tokens and self._leaves:
             used, _, node = heappop(self._leaves)

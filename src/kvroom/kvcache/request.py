@@ -242,7 +242,7 @@ class PrefillCheckpoint(NamedTuple):
 
 
 class MambaState:
-    """What an aligned recurrent group remembers of a request between allocations."""
+    """What an aligned recurrent group remembers of a request between two allocations."""
 
     __slots__ = ("allocated", "checkpoint", "last_block", "retired")
 

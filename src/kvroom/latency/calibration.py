@@ -70,7 +70,7 @@ def kind_of(model: ModelSpec) -> str:
 
 
 def shape_of(model: ModelSpec) -> str:
-    """What tells a model from others here: its type and its shape, not its name."""
+    """What distinguishes a model from others in this calibration: its type and its shape, not its name."""
     return f"{model.model_type}-{model.hidden_size}x{model.num_layers}"
 
 
@@ -94,9 +94,9 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def recipe_of(deployment: Deployment) -> str:
-    """How the server of ``deployment`` is set up, ``tuned`` for its speed, by ``default`` or
-    ``unknown``: as the
-    question says, else as its flags tell. What nobody says is timed as a default server, in a wider band."""
+    """How the server of ``deployment`` is set up: ``tuned`` for speed, by ``default``, or ``unknown``;
+    as the question says, else as its flags suggest. An unknown setup is timed as a default server,
+    with a wider band."""
     if deployment.recipe is not None:
         return deployment.recipe
     for flag, value in engine_of(deployment.engine).tuning_flags.items():
@@ -119,8 +119,9 @@ def schedules_ahead(deployment: Deployment) -> bool:
 
 
 def unsaid_cache(deployment: Deployment) -> bool:
-    """Whether neither question nor checkpoint says how wide the cache is: its elements are then as the
-    model's, while published runs of narrow weights mostly kept theirs in 8 bits without saying so."""
+    """Whether neither the question nor the checkpoint says how wide the cache is. Its elements are then
+    as wide as the model's, while most published runs of narrow weights kept theirs in 8 bits without
+    saying so."""
     return deployment.kv_asked == "auto" and deployment.kv.bits >= 16
 
 
@@ -215,7 +216,8 @@ def coefficients(found: Iterable[str], table: Mapping[str, Any]) -> Coefficients
 
 
 def takes_in_every(deployment: Deployment) -> int | None:
-    """After how many steps the engine takes in requests, where its flags say so; None where they do not."""
+    """The number of steps after which the engine takes in new requests, where its flags set it; else
+    None."""
     flag = engine_of(deployment.engine).intake_flag
     steps = deployment.args.get(flag)
     return None if steps is None else check_int(f"engine_args.{flag}", steps, low=1, high=10**6)

@@ -152,8 +152,8 @@ class StepClock:
         return spent
 
     def meeting_ps(self, requests: float, tokens: float) -> int:
-        """What a step takes at the experts that ranks share, each bringing so many decoding requests and
-        prompt tokens on average: nothing where they share none."""
+        """What a step takes at the experts that ranks share, where each rank brings so many decoding
+        requests and prompt tokens on average; nothing where they share none."""
         if self.ranks == 1:
             return 0
         read = sum((expert.ps(requests, tokens) for expert in self.experts), 0.0)

@@ -70,9 +70,9 @@ class Timing:
         )
 
     def unseen(self, metric: str) -> tuple[str, ...]:
-        """Kinds of level that no measurement of ``metric`` in the calibration had: of card, model and
-        engine those that are new, else the cell where they are new together, else the setting. A generation
-        of which no metric at all was measured stands for its card."""
+        """What the calibration has no measurement of ``metric`` for: card, model or engine, where one
+        is new; else the cell, where only their combination is new; else the setting. A generation
+        without any measurement stands for its card."""
         known: Mapping[str, Mapping[str, int]] = self.table["measured"]
         parts = []
         for level in self.levels:

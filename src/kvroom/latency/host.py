@@ -1,9 +1,10 @@
-"""Bytes in host memory, by the rate at which a step gets them there.
+"""Bytes in host memory, and the rate at which a step gets them from there.
 
-The host's own cores compute what lies in its memory: a step waits for its bytes at that memory's rate, or
-for their arithmetic. From ``STREAMED_FROM`` tokens on the weights are copied to the GPU instead where that
-is quicker (llama.cpp's op offload, ``ggml_backend_cuda_device_offload_op``: batches of 32 and more); an
-engine whose GPU reads host memory itself (vLLM's ``cpu_offload_gb``) gets all of them over the link.
+The host's own cores compute what lies in its memory: a step waits for its bytes at that memory's rate,
+or for their arithmetic. From ``STREAMED_FROM`` tokens on the weights are copied to the GPU instead
+where that is quicker (llama.cpp's op offload, ``ggml_backend_cuda_device_offload_op``: batches of 32
+and more). An engine whose GPU reads host memory itself (vLLM's ``cpu_offload_gb``) gets all of them
+over the link.
 """
 
 from __future__ import annotations

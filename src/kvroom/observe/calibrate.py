@@ -68,8 +68,8 @@ class Calibrated(Shown):
         if not self.entries and not self.timed:
             why = "hold nothing to calibrate by"
             fix = "Give start-up logs that print accounts of memory, or benchmarks with --model, --gpu."
-            told = "; ".join(self.left_out) or "no time in them, no account of memory"
-            raise KvroomError("files", None, f"{why}: {told.rstrip('.')}", fix)
+            reason = "; ".join(self.left_out) or "no time in them, no account of memory"
+            raise KvroomError("files", None, f"{why}: {reason.rstrip('.')}", fix)
         memory = {"memory": {"entries": self.entries}} if self.entries else {}
         times = {"times": {"points": [dict(t.point) for t in self.timed]}} if self.timed else {}
         return {"kvroom_calibration": FORMAT} | memory | times
@@ -105,54 +105,54 @@ class Calibrated(Shown):
         }
 
 
-def calibrate(files: Sequence[str], given: Mapping[str, Any]) -> Calibrated:
-    """Learn from ``files``; ``given`` are Scenario keys that win over what the files say.
+def calibrate(files: Sequence[str], keys: Mapping[str, Any]) -> Calibrated:
+    """Learn from ``files``; ``keys`` are Scenario keys that win over what the files say.
 
     KvroomError where nothing is learned.
     """
-    found = Calibrated()
+    calibrated = Calibrated()
     learned: list[tuple[str, Reconciliation, dict[str, Any]]] = []
     for path in files:
         name = Path(path).name
-        if _times(path, name, given, found):
+        if _times(path, name, keys, calibrated):
             continue
-        answer = reconcile(read_file(path), dict(given))
+        answer = reconcile(read_file(path), dict(keys))
         try:
             (entry,) = profile_of(answer, name)["memory"]["entries"]
         except KvroomError as error:
-            found.left_out.append(f"{name}: {error.message} ({error.fix})")
+            calibrated.left_out.append(f"{name}: {error.message} ({error.fix})")
         else:
-            found.entries.append(entry)
+            calibrated.entries.append(entry)
             learned.append((name, answer, entry))
-        _served(path, name, answer, found)
+        _served(path, name, answer, calibrated)
     for name, answer, entry in learned:
         others = [e for _, _, e in learned if e is not entry and _same_kind(e, entry)]
         off = _off(name, answer, others or [entry], alone=not others)
         if off is not None:
-            found.memory.append(off)
-    found.content()
-    found.times = errors(found.timed)
-    return found
+            calibrated.memory.append(off)
+    calibrated.content()
+    calibrated.times = errors(calibrated.timed)
+    return calibrated
 
 
-def _times(path: str, name: str, given: Mapping[str, Any], found: Calibrated) -> bool:
+def _times(path: str, name: str, keys: Mapping[str, Any], calibrated: Calibrated) -> bool:
     """Whether the file is a record of experiments, a benchmark or a recording with times; those it
     holds are added."""
     if (steps := proved_steps(path)) is not None:
         for question, step in steps:
-            _add(found, name, partial(of_step, name, {**question, **given}, step))
+            _add(calibrated, name, partial(of_step, name, {**question, **keys}, step))
         return True
     runs = read_benchmark(path)
     if runs is None and (seen := recorded_run(path)) is not None:
         runs = [seen]
     if runs == []:
-        found.left_out.append(f"{name}: a benchmark that tells no lengths with mean times")
+        calibrated.left_out.append(f"{name}: a benchmark that tells no lengths with mean times")
     for run in runs or ():
-        _add(found, name, partial(of_run, name, run, given))
+        _add(calibrated, name, partial(of_run, name, run, keys))
     return runs is not None
 
 
-def _served(path: str, name: str, answer: Reconciliation, found: Calibrated) -> None:
+def _served(path: str, name: str, answer: Reconciliation, calibrated: Calibrated) -> None:
     """The steps that a start-up log goes on to tell, of the deployment that it started."""
     if answer.scenario is None or path == "-":
         return
@@ -160,18 +160,18 @@ def _served(path: str, name: str, answer: Reconciliation, found: Calibrated) -> 
     for step in served_log.read_file(path):
         point = asdict(step)
         del point["lines"]
-        _add(found, name, partial(of_step, name, question, point))
+        _add(calibrated, name, partial(of_step, name, question, point))
 
 
-def _add(found: Calibrated, name: str, make: Callable[[], Timed | None]) -> None:
+def _add(calibrated: Calibrated, name: str, make: Callable[[], Timed | None]) -> None:
     try:
         made = make()
     except KvroomError as error:
-        told = f"{name}: no plan to hold it against: {error.field} {error.message}"
-        if told not in found.left_out:
-            found.left_out.append(told)
+        reason = f"{name}: no plan to hold it against: {error.field} {error.message}"
+        if reason not in calibrated.left_out:
+            calibrated.left_out.append(reason)
     else:
-        found.timed += [made] if made else []
+        calibrated.timed += [made] if made else []
 
 
 def proved_steps(path: str) -> list[tuple[dict[str, Any], dict[str, Any]]] | None:

@@ -203,15 +203,15 @@ def _remedies(log: StartupLog, workings: Workings | None) -> tuple[Remedy, ...]:
     if log.engine is None:
         return ()
     reader = log_reader(log.engine)
-    made = [reader.remedy(text, log.printed) for text in log.refusals]
-    for index, cure in enumerate(made):
+    remedies = [reader.remedy(text, log.printed) for text in log.refusals]
+    for index, cure in enumerate(remedies):
         if cure is not None and not cure.args:
-            made[index] = way_out.more_cache(cure.refusal, log.printed, workings) or cure
+            remedies[index] = way_out.more_cache(cure.refusal, log.printed, workings) or cure
         elif cure is not None and workings is not None:
-            made[index] = way_out.tried(cure, workings)
+            remedies[index] = way_out.tried(cure, workings)
     if log.shortage is not None:
-        made.insert(0, way_out.way_out(log.shortage, log.engine, workings))
-    return tuple(remedy for remedy in made if remedy is not None)
+        remedies.insert(0, way_out.way_out(log.shortage, log.engine, workings))
+    return tuple(remedy for remedy in remedies if remedy is not None)
 
 
 def _a_token(figures: Mapping[str, Any]) -> dict[str, int]:
@@ -224,12 +224,12 @@ def _a_token(figures: Mapping[str, Any]) -> dict[str, int]:
 def other_card(log: StartupLog, workings: Workings) -> list[str]:
     """Another card of the same name that fits the printed memory, where the one taken does not."""
     total, device = log.printed.get("total_gpu_bytes"), workings.deployment.device
-    held = sum(log.printed.get(n, 0) for n in ("weights_bytes", "kv_available_bytes"))
-    needed = total or held
+    held_bytes = sum(log.printed.get(n, 0) for n in ("weights_bytes", "kv_available_bytes"))
+    needed = total or held_bytes
     if (
         not needed
         or abs(workings.answer.gpu_bytes / needed - 1) < SAME_CARD
-        or (total is None and held <= workings.answer.gpu_bytes)
+        or (total is None and held_bytes <= workings.answer.gpu_bytes)
     ):
         return []
     family = device.name.split("-")[0].lower()
@@ -241,7 +241,7 @@ def other_card(log: StartupLog, workings: Workings) -> list[str]:
         and (
             abs(all_device.engine_bytes / needed - 1) < SAME_CARD
             if total
-            else all_device.engine_bytes > held
+            else all_device.engine_bytes > held_bytes
         )
     ]
     if not fits:
@@ -253,25 +253,25 @@ def other_card(log: StartupLog, workings: Workings) -> list[str]:
 
 
 def _command(
-    workings: Workings | None, cures: tuple[Remedy, ...], told: Way | None, expect: float | None
+    workings: Workings | None, cures: tuple[Remedy, ...], way: Way | None, expect: float | None
 ) -> str:
     """The engine's command with what would do in it; "" where there is nothing to do or no command."""
     moves = any(cure.args or cure.keys for cure in cures)
-    if workings is None or not (moves or told):
+    if workings is None or not (moves or way):
         return ""
     args: dict[str, Any] = {}
     keys: dict[str, Any] = {}
     for cure in cures:
         args |= cure.args
         keys |= cure.keys
-    if told is not None and not args:
-        args = told.args(workings, expect)
+    if way is not None and not args:
+        args = way.args(workings, expect)
     scenario = workings.plan.scenario
     length = args.pop("max_model_len", scenario.context_tokens)
     try:
         for _ in range(2):
-            asked = way_out.asked_with(scenario, args, {"context_tokens": length, **keys})
-            made = work(Scenario.from_dict(asked))
+            question = way_out.asked_with(scenario, args, {"context_tokens": length, **keys})
+            made = work(Scenario.from_dict(question))
             if not (refused := made.answer.refusals):
                 break
             for refusal in refused:
@@ -299,60 +299,60 @@ def _nothing(log: StartupLog) -> Reconciliation:
 
 
 def complete(
-    log: StartupLog, given: dict[str, Any], *, paths: bool = True
+    log: StartupLog, overrides: dict[str, Any], *, paths: bool = True
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     """(the Scenario's keys from the log and from what was given, notes, names of what is missing)."""
-    asked = dict(log.question)
-    given = _attention_groups(asked, given)
+    question = dict(log.question)
+    overrides = _attention_groups(question, overrides)
     notes: list[str] = []
     missing: list[str] = []
-    args = {**asked.pop("engine_args", {}), **given.get("engine_args", {})}
-    asked |= {key: value for key, value in given.items() if key != "engine_args"}
+    args = {**question.pop("engine_args", {}), **overrides.get("engine_args", {})}
+    question |= {key: value for key, value in overrides.items() if key != "engine_args"}
     for name in ("max_model_len", "context_length"):
-        if "context_tokens" in asked:
+        if "context_tokens" in question:
             args.pop(name, None)
-    asked["engine_args"] = args
-    if "gpu" not in given:
-        card = _card(asked.pop("gpu", None), log, notes)
+    question["engine_args"] = args
+    if "gpu" not in overrides:
+        card = _card(question.pop("gpu", None), log, notes)
         if card is None:
             missing.append("gpu")
         else:
-            asked["gpu"] = card
+            question["gpu"] = card
     spec = None
     tagged: dict[str, Any] = {}
-    if "model" not in asked:
+    if "model" not in question:
         missing.insert(0, "model")
     else:
-        tagged = _of_library(asked, notes)
-        spec = _known(asked, given, notes, paths=paths)
+        tagged = _of_library(question, notes)
+        spec = _known(question, overrides, notes, paths=paths)
         if spec is None:
             missing.insert(0, "model")
-    if spec is not None and "speculation" not in asked:
-        drafting, asked["engine_args"] = from_flags(
-            engine_of(asked["engine"]).draft_flags, args, asked["model"], load
+    if spec is not None and "speculation" not in question:
+        drafting, question["engine_args"] = from_flags(
+            engine_of(question["engine"]).draft_flags, args, question["model"], load
         )
         if drafting is not None:
-            asked["speculation"] = drafting.to_dict()
-    if spec is not None and "weight_dtype" not in asked and _width_open(spec, asked["model"]):
+            question["speculation"] = drafting.to_dict()
+    if spec is not None and "weight_dtype" not in question and _width_open(spec, question["model"]):
         word = log.quantisation
-        stored = log_reader(asked["engine"]).weight_dtype(word) if word else None
+        stored = log_reader(question["engine"]).weight_dtype(word) if word else None
         if stored:
-            asked["weight_dtype"] = stored
+            question["weight_dtype"] = stored
             notes.append(f"quantization={word} is taken as {stored} weights (--weight-dtype)")
     if "weight_dtype" in tagged:
-        asked.setdefault("weight_dtype", tagged["weight_dtype"])
-    return asked, notes, missing
+        question.setdefault("weight_dtype", tagged["weight_dtype"])
+    return question, notes, missing
 
 
-def _of_library(asked: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+def _of_library(question: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """What the engine's own name for a model says beside the model, which is put in its place: the file
     behind a tag of a library."""
-    command = engine_of(asked["engine"]).command
-    if command is None or not isinstance(asked["model"], str):
+    command = engine_of(question["engine"]).command
+    if command is None or not isinstance(question["model"], str):
         return {}
-    keys, said = command.model_keys(asked["model"], asked)
-    notes += said
-    asked["model"] = keys.pop("model", asked["model"])
+    keys, library_keys = command.model_keys(question["model"], question)
+    notes += library_keys
+    question["model"] = keys.pop("model", question["model"])
     return keys
 
 
@@ -363,14 +363,14 @@ def _width_open(spec: ModelSpec, model: object) -> bool:
     return rule is None or (reading is not None and rule.name == reading.weight_dtype)
 
 
-def _attention_groups(asked: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """``given`` with its dp as the groups of data-parallel attention, where that is what the log runs:
+def _attention_groups(question: Mapping[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """``overrides`` with its dp as the groups of data-parallel attention, where that is what the log runs:
     SGLang counts them among its tensor ranks."""
-    args = {**asked.get("engine_args", {}), **given.get("engine_args", {})}
-    if not args.get("enable_dp_attention") or "dp" not in given:
-        return given
-    rest = {key: value for key, value in given.items() if key != "dp"}
-    return rest | {"engine_args": {**given.get("engine_args", {}), "dp_size": given["dp"]}}
+    args = {**question.get("engine_args", {}), **overrides.get("engine_args", {})}
+    if not args.get("enable_dp_attention") or "dp" not in overrides:
+        return overrides
+    rest = {key: value for key, value in overrides.items() if key != "dp"}
+    return rest | {"engine_args": {**overrides.get("engine_args", {}), "dp_size": overrides["dp"]}}
 
 
 SAME_CARD = 0.03
@@ -394,21 +394,21 @@ def _card(name: Any, log: StartupLog, notes: list[str]) -> Any:
 
 
 def _known(
-    asked: dict[str, Any], given: Mapping[str, Any], notes: list[str], *, paths: bool
+    question: dict[str, Any], overrides: Mapping[str, Any], notes: list[str], *, paths: bool
 ) -> ModelSpec | None:
     """The model, where it can be read; one that the user named must be.
 
     A path or a name of the log's machine is read for the model's own name, which is then said.
     """
-    model = asked["model"]
+    model = question["model"]
     try:
         spec = load(model, paths=paths)
     except KvroomError as error:
-        if "model" in given:
+        if "model" in overrides:
             raise
         notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {error.message}")
         return None
-    reading = read_name(model) if isinstance(model, str) and "model" not in given else None
+    reading = read_name(model) if isinstance(model, str) and "model" not in overrides else None
     by_path = isinstance(model, str) and model.startswith(("/", "~", "\\"))
     if reading is not None and spec.source != "config" and (reading.words or by_path):
         words = reading.words or f"read as {reading.name}"
@@ -417,8 +417,8 @@ def _known(
 
 
 def _predict(
-    asked: dict[str, Any],
-    given: Mapping[str, Any],
+    question: dict[str, Any],
+    overrides: Mapping[str, Any],
     *,
     paths: bool,
     planned: Planned | None = None,
@@ -428,57 +428,59 @@ def _predict(
     notes: list[str] = []
     for _ in range(20):
         try:
-            made = work(Scenario.from_dict(asked), paths=paths)
-            return (planned(made, paths) if planned else made), notes
+            workings = work(Scenario.from_dict(question), paths=paths)
+            return (planned(workings, paths) if planned else workings), notes
         except KvroomError as error:
             key, _, name = error.field.partition(".")
-            held, ours = (asked, given) if key != "engine_args" else (
-                asked["engine_args"], given.get("engine_args", {})
+            logged, ours = (question, overrides) if key != "engine_args" else (
+                question["engine_args"], overrides.get("engine_args", {})
             )  # fmt: skip
             name = name if key == "engine_args" else key
-            if name not in held or name in ours:
+            if name not in logged or name in ours:
                 raise
-            said = f"{name} {str(held[name])[:40]} in the log {error.message}"
+            note = f"{name} {str(logged[name])[:40]} in the log {error.message}"
             if key in ("gpu", "gpu_count", "tp", "pp", "dp", "ep", "dcp", "model"):
-                return None, [*notes, f"{said}: is it this model and card?"]
-            del held[name]
-            notes.append(f"{said}: left out")
+                return None, [*notes, f"{note}: is it this model and card?"]
+            del logged[name]
+            notes.append(f"{note}: left out")
     return None, notes
 
 
 def figures_of(workings: Workings) -> dict[str, Any]:
     """A plan's figures under the names that logs' figures have."""
-    found: dict[str, Any] = {"total_gpu_bytes": workings.plan.memory.gpu_bytes}
+    figures: dict[str, Any] = {"total_gpu_bytes": workings.plan.memory.gpu_bytes}
     for account in workings.plan.memory.accounts:
         if account.name in PRINTED_AS:
-            found[PRINTED_AS[account.name]] = account.bytes
+            figures[PRINTED_AS[account.name]] = account.bytes
     engine = workings.plan.capacity.engine
     if engine is not None:
         for name in ("kv_tokens", "num_blocks", "max_concurrency", "window_tokens", "state_slots"):
             value = getattr(engine, name)
             if value is not None:
-                found[name] = value
-        found["block_size"] = engine.block_tokens
+                figures[name] = value
+        figures["block_size"] = engine.block_tokens
     if _in_buffers(workings.plan.scenario.engine):
-        found["kv_bytes"] = found.pop("kv_available_bytes", None)
-    found["max_model_len"] = workings.deployment.context_tokens
-    return {key: value for key, value in found.items() if value is not None}
+        figures["kv_bytes"] = figures.pop("kv_available_bytes", None)
+    figures["max_model_len"] = workings.deployment.context_tokens
+    return {key: value for key, value in figures.items() if value is not None}
 
 
 def known_bytes(log: StartupLog) -> dict[str, int]:
     """What the log prints of one GPU, as a Scenario's known_bytes."""
-    found = {
+    printed = {
         printed_a: log.printed.get(PRINTED_AS[printed_a])
         for printed_a in PRINTED_AS
         if printed_a != "kv"
     }
     estimate = log.printed.get("cuda_graph_estimate_bytes")
     if estimate is not None and estimate > 0:
-        found["graphs"] = estimate  # what was taken off the cache, not what the graphs came to
+        printed["graphs"] = estimate  # what was taken off the cache, not what the graphs came to
     if log.engine is not None:
-        found |= log_reader(log.engine).known_bytes(log.printed)
+        printed |= log_reader(log.engine).known_bytes(log.printed)
     return {
-        key: value for key, value in found.items() if value is not None and 0 <= value <= MAX_BYTES
+        key: value
+        for key, value in printed.items()
+        if value is not None and 0 <= value <= MAX_BYTES
     }
 
 
@@ -488,10 +490,12 @@ def _in_buffers(engine: str | None) -> bool:
     return reader is not None and reader.buffers
 
 
-def _scenario(asked: dict[str, Any], log: StartupLog) -> dict[str, Any]:
+def _scenario(question: dict[str, Any], log: StartupLog) -> dict[str, Any]:
     """The question with what the log measured put in."""
-    known = {**known_bytes(log), **(asked.get("known_bytes") or {})}
-    return Scenario.from_dict({**asked, **({"known_bytes": known} if known else {})}).differences()
+    known = {**known_bytes(log), **(question.get("known_bytes") or {})}
+    return Scenario.from_dict(
+        {**question, **({"known_bytes": known} if known else {})}
+    ).differences()
 
 
 def _given_bytes(
@@ -532,10 +536,10 @@ def _given_bytes(
     if made is None or made.plan.capacity.engine is None:
         return {}, notes
     names = ("kv_tokens", "num_blocks", "max_concurrency", "block_size")
-    found = {key: value for key, value in figures_of(made).items() if key in names}
+    figures = {key: value for key, value in figures_of(made).items() if key in names}
     if reader.scales:
-        found |= _scaled(made.plan, size)
-    return found, notes
+        figures |= _scaled(made.plan, size)
+    return figures, notes
 
 
 def _scaled(plan: Plan, size: int) -> dict[str, int]:
@@ -549,10 +553,10 @@ def _scaled(plan: Plan, size: int) -> dict[str, int]:
     tokens = round(engine.kv_tokens * size / plan.memory.kv_bytes)
     if engine.window_tokens is None and plan.kv.bytes_per_token_per_gpu:
         tokens = size // plan.kv.bytes_per_token_per_gpu
-    found = {"kv_tokens": tokens}
+    counts = {"kv_tokens": tokens}
     if engine.num_blocks is not None and engine.block_tokens:
-        found["num_blocks"] = tokens // engine.block_tokens
-    return found
+        counts["num_blocks"] = tokens // engine.block_tokens
+    return counts
 
 
 def accounts_of(log: StartupLog, workings: Workings) -> tuple[AccountLine, ...]:

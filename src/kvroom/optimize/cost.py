@@ -42,11 +42,11 @@ ORDERS: Mapping[str, Callable[[Figures], float]] = {
 """What levers can be ranked by; more is better."""
 
 
-def figures_of(made: Workings, stair: str = "held") -> Figures:
+def figures_of(workings: Workings, stair: str = "held") -> Figures:
     """The figures of a Plan: requests as that ``stair`` counts them."""
-    plan = made.plan
+    plan = workings.plan
     return Figures(
-        requests=_requests(made, stair),
+        requests=_requests(workings, stair),
         step_s=plan.step.seconds,
         token_s=plan.step.seconds / plan.step.tokens_per_request if plan.step.seconds else None,
         ttft_s=plan.serving.ttft_s,
@@ -54,15 +54,15 @@ def figures_of(made: Workings, stair: str = "held") -> Figures:
     )
 
 
-def _requests(made: Workings, stair: str) -> float | None:
-    plan = made.plan
+def _requests(workings: Workings, stair: str) -> float | None:
+    plan = workings.plan
     replicas = plan.scenario.replicas
     if stair != "held":
         room = getattr(plan.capacity, stair).requests
         return None if room is None else room * replicas
-    if not made.deployment.model.generates:
+    if not workings.deployment.model.generates:
         return None
-    held = made.held
+    held = workings.held
     return (held or 0) * replicas
 
 

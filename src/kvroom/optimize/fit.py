@@ -229,13 +229,13 @@ def _row(model: str, dtype: str, base: Mapping[str, Any]) -> FittedFile:
     """The Plan of one file, at the length asked for or the model's own limit."""
     spec = load(model)
     length = min(base["context_tokens"], spec.max_context_tokens or base["context_tokens"])
-    asked = {**base, "model": model, "weight_dtype": dtype, "context_tokens": length}
-    made = work(Scenario.from_dict(asked))
-    return _told(model, dtype, made, length)
+    question = {**base, "model": model, "weight_dtype": dtype, "context_tokens": length}
+    workings = work(Scenario.from_dict(question))
+    return _told(model, dtype, workings, length)
 
 
-def _told(model: str, dtype: str, made: Workings, length: int) -> FittedFile:
-    plan, spec, answer = made.plan, made.deployment.model, made.answer
+def _told(model: str, dtype: str, workings: Workings, length: int) -> FittedFile:
+    plan, spec, answer = workings.plan, workings.deployment.model, workings.answer
     step = plan.step
     host = answer.host
     on_gpu = plan.verdict.fits and not host
@@ -250,9 +250,9 @@ def _told(model: str, dtype: str, made: Workings, length: int) -> FittedFile:
         params=spec.params,
         active_params=spec.active_params,
         weight_dtype=dtype,
-        file_bytes=made.deployment.weights.whole_bytes,
+        file_bytes=workings.deployment.weights.whole_bytes,
         context_tokens=length,
-        longest_tokens=_longest(made) if on_gpu else None,
+        longest_tokens=_longest(workings) if on_gpu else None,
         tokens_per_s=seconds and 1 / seconds,
         tokens_per_s_low=slow and 1 / slow,
         tokens_per_s_high=quick and 1 / quick,
@@ -264,9 +264,9 @@ def _told(model: str, dtype: str, made: Workings, length: int) -> FittedFile:
     )
 
 
-def _longest(made: Workings) -> int | None:
+def _longest(workings: Workings) -> int | None:
     """The longest request of one user that stays on the cards, within the model's own limit."""
-    engine, limit = made.plan.capacity.engine, made.deployment.model.max_context_tokens
+    engine, limit = workings.plan.capacity.engine, workings.deployment.model.max_context_tokens
     if engine is None or engine.max_context_tokens is None:
         return limit
     return min(engine.max_context_tokens, limit or engine.max_context_tokens)
@@ -292,12 +292,12 @@ def _commands(rows: Sequence[FittedFile], question: Scenario) -> tuple[str, ...]
     tag = _TAGS.get(row.weight_dtype, row.weight_dtype.upper())
     name = row.hub_id.rpartition("/")[2]
     repository = f"ggml-org/{name}-GGUF" if row.weight_dtype == NATIVE else f"bartowski/{name}-GGUF"
-    found = [
+    commands = [
         f"llama-server -hf {repository}:{tag} -c {row.context_tokens} -np 1",
         f"ollama run hf.co/{repository}:{tag}   # then /set parameter num_ctx {row.context_tokens}",
         f"lms get {repository}@{tag.lower()} && lms load {name} --context-length {row.context_tokens}",
     ]
     if str(question.gpu).lower().startswith("apple"):
         bits = 8 if row.weight_dtype == "q8_0" else 4
-        found.append(f"mlx_lm.server --model mlx-community/{name}-{bits}bit")
-    return tuple(found)
+        commands.append(f"mlx_lm.server --model mlx-community/{name}-{bits}bit")
+    return tuple(commands)

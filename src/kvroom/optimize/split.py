@@ -135,14 +135,14 @@ class _Hunt:
             why = f"GPUs are fewer than the {scenario.gpu_count} of one replica that does both"
             fix = "Say a smaller layout beside disaggregation: --gpu-count, --tp."
             raise KvroomError("disaggregation", gpus, why, fix)
-        asked = replace(scenario, disaggregation=None, replicas=copies)
-        return self._tried(0, copies, copies * scenario.gpu_count, asked)
+        together = replace(scenario, disaggregation=None, replicas=copies)
+        return self._tried(0, copies, copies * scenario.gpu_count, together)
 
-    def _tried(self, prefill: int, decode: int, gpus: int, asked: Scenario) -> Tried:
-        made = serve(work(asked), self.source, slo=self.slo, watch=self.watch)
-        if made.fleet.stopped:
+    def _tried(self, prefill: int, decode: int, gpus: int, scenario: Scenario) -> Tried:
+        simulated = serve(work(scenario), self.source, slo=self.slo, watch=self.watch)
+        if simulated.fleet.stopped:
             raise Stopped
-        answer = made.to_dict()
+        answer = simulated.to_dict()
         score = self.score(answer)
         return Tried(prefill=prefill, decode=decode, gpus=gpus, answer=answer, score=score)
 

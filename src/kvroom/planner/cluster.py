@@ -1,5 +1,5 @@
-"""Scenario → the replicas that serve it: pools of their own hardware behind routers, and what became of
-them."""
+"""From a Scenario to the replicas that serve it (pools of their own hardware behind routers), and what
+happened to them."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ FAR = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaGroup:
-    """Equal replicas: their deployment, the rules and the clock they go by, how many there are at first
-    (``replicas``) and at most (data-parallel ranks counted), how long one takes to start, and its tiers."""
+    """Equal replicas: their deployment, their scheduling rules and their clock; how many there are at
+    first (``replicas``) and at most (counting data-parallel ranks), how long one takes to start, and
+    its tiers."""
 
     workings: Workings
     rules: ServingRules
@@ -154,8 +155,8 @@ class ReplicaGroup:
 
 
 def passage_of(clocks: Sequence[StepClock]) -> Callable[[ServedRequest], int] | None:
-    """What a request's prompt takes beyond its step in the pipeline of the engine that has it, ``clocks``
-    being those of all engines by place; None where there is no pipeline."""
+    """How long a prompt travels through the pipeline of its engine beyond its own step. ``clocks`` are
+    those of all engines, by place. None where there is no pipeline."""
     if all(clock.stages == 1 for clock in clocks):
         return None
     return lambda request: clocks[request.replica].passage_ps(
@@ -190,8 +191,8 @@ def group_of(workings: Workings, replicas: int, most: int = 0) -> ReplicaGroup:
 
 
 def groups_of(workings: Workings) -> list[ReplicaGroup]:
-    """The replicas of a planned Scenario, pool by pool; of a disaggregated one those that compute prompts
-    come first."""
+    """The replicas of a planned Scenario, pool by pool. In a disaggregated Scenario the pool that
+    computes prompts comes first."""
     scenario = workings.plan.scenario
     fleet, split = scenario.fleet, scenario.disaggregation
     field = "disaggregation" if split else "fleet.pools"
@@ -236,8 +237,8 @@ def _check_split(groups: Sequence[ReplicaGroup]) -> None:
 
 
 def cold_start_ps(group: ReplicaGroup, start: ColdStart) -> int:
-    """Until a replica of ``group`` that starts serves: its weights from their tier (all GPUs at once,
-    ``latency.transfer``), and so many seconds."""
+    """How long a new replica of ``group`` takes until it serves: reading its weights from their tier
+    (all GPUs at once, ``latency.transfer``), plus a fixed number of seconds."""
     deployment = group.workings.deployment
     name = start.weights_from
     machine = Machine.standard(deployment.device, deployment.layout.gpus)
@@ -249,7 +250,7 @@ def cold_start_ps(group: ReplicaGroup, start: ColdStart) -> int:
 
 
 def is_managed(scenario: Scenario, groups: Sequence[ReplicaGroup]) -> bool:
-    """Whether replicas need a router that decides, or are not all alike for ever."""
+    """Whether the replicas need a router that decides, or change over time, or differ from each other."""
     policy = (scenario.routing or Routing()).policy
     several = sum(group.replicas for group in groups) > 1
     special = bool(scenario.fleet and scenario.fleet.keys) or scenario.disaggregation is not None
@@ -372,7 +373,8 @@ def managed(
 
 
 def _links(split: Disaggregation, groups: Sequence[ReplicaGroup]) -> TransferLinks:
-    """What connects the pools: as asked, or a network adapter a GPU, of the pool that has fewer."""
+    """The links between the pools: as the Scenario says, else one network adapter for each GPU of the
+    smaller pool."""
     rate = split.link_bytes_per_s
     if rate is None:
         rate = adapters_bytes_per_s(*(group.workings.deployment for group in groups))
@@ -398,7 +400,7 @@ BUSY = 0.9
 
 
 def fleet_warnings(fleet: Cluster, groups: Sequence[ReplicaGroup], last_ps: int) -> Iterator[str]:
-    """What has to be said about a fleet that has served its requests until ``last_ps``."""
+    """Warnings about a fleet that has served its requests until ``last_ps``."""
     if not isinstance(fleet, ManagedCluster):
         return
     if fleet.links is not None:

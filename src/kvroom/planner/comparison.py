@@ -1,4 +1,4 @@
-"""Plans side by side: what was asked differently, and the figures that differ by it."""
+"""Plans side by side: which keys of their questions differ, and which figures differ as a result."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _held(plan: Plan) -> float | None:
 
 
 def letters(count: int) -> list[str]:
-    """What plans side by side are called: A, B, C …, numbers after Z."""
+    """The names of plans side by side: A, B, C …, and numbers after Z."""
     return [chr(ord("A") + index) if index < 26 else str(index + 1) for index in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""What lies in host memory, as the times have it: the bytes there, and the rates that a step gets them at."""
+"""What a step reads from host memory: how many bytes lie there, and at which rates a step reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE = Layout()
 
 
 def with_host(timing: Timing, deployment: Deployment, answer: EngineAnswer) -> Timing:
-    """``timing`` with what lies in host memory read there; as it is where a step reads nothing there."""
+    """``timing`` with the reads from host memory added; unchanged where a step reads nothing there."""
     memory = deployment.host or _unified(deployment)
     if answer.host:
         reads = _reads(deployment, answer.host, memory)

@@ -1,7 +1,8 @@
-"""What a workload asks of a deployment: the ``Load`` that the load model answers.
+"""What a workload demands of a deployment: the ``Load`` that the load model takes.
 
-Lengths that differ are stood for by requests drawn from them; what a later turn or a shared prefix finds
-cached is not computed again. How many have room at once is the engine's own paging (``occupancy``).
+Where lengths vary, a few requests drawn from them represent all. Tokens that a later turn or a shared
+prefix finds cached are not computed again. How many requests have room at once follows from the
+engine's own paging (``occupancy``).
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ CHUNK_FLAGS = ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens
 def load_of(
     workload: Workload, deployment: Deployment, answer: EngineAnswer, room: Room, replicas: int = 1
 ) -> Load | None:
-    """The load of ``workload`` on so many ``replicas`` of ``deployment``, of which each holds ``room``
-    requests at once; None
-    where it states no lengths, or comes all at once."""
+    """The load of ``workload`` on ``replicas`` copies of ``deployment``, each of which holds ``room``
+    requests at once; None where the workload states no lengths, or where all requests arrive at
+    once."""
     if not (workload.tells("input") and workload.tells("output")):
         return None
     users = workload.concurrency or (deployment.concurrency or 1) * replicas
@@ -76,7 +77,7 @@ def load_of(
 
 
 def chunk_tokens(deployment: Deployment) -> int:
-    """Prompt tokens a step by the engine's flags, else what is usual."""
+    """Prompt tokens in a step: as the engine's flags say, else its usual number."""
     said = next(
         (
             deployment.args[chunk_flag]
@@ -91,9 +92,8 @@ def chunk_tokens(deployment: Deployment) -> int:
 def loaded(
     source: Synthetic, deployment: Deployment, answer: EngineAnswer, room: Room, replicas: int = 1
 ) -> Load | None:
-    """The load of requests of ``source`` on so many ``replicas`` of ``deployment``, of which each
-    holds ``room`` at
-    once; None where they come all at once."""
+    """The load of the requests of ``source`` on ``replicas`` copies of ``deployment``, each of which
+    holds ``room`` at once; None where all requests arrive at once."""
     source = source.within(deployment.context_tokens)
     arrivals, prefix = source.arrivals, source.prefix.tokens
     if arrivals.kind == "once":
@@ -181,8 +181,8 @@ def kept_below(load: Load, scenario: Scenario, deployment: Deployment) -> Load:
 
 
 def in_step(source: Synthetic) -> bool:
-    """Whether users of a closed loop stay together once they met: all answers are of one length, and all
-    pauses."""
+    """Whether the users of a closed loop stay in step once they have met: all answers have the same
+    length, and so do all pauses."""
     alike = (source.output, source.think, source.agent, source.tool)
     return bool(source.users) and not source.subagents and all(isinstance(x, Fixed) for x in alike)
 
@@ -223,7 +223,7 @@ def _cached(
 
 
 def _kept_blocks(rules: ServingRules | None) -> Callable[[int], float]:
-    """Blocks that so many tokens hold; a slot, where it keeps them."""
+    """Blocks that hold so many tokens; one slot for engines that keep slots."""
     if rules is None or rules.in_slots:
         return lambda tokens: 1.0
     groups = rules.setup.groups

@@ -1,4 +1,4 @@
-"""Scenario → the offload tiers that a simulation's engines get, and what comes of them, tier by tier."""
+"""From a Scenario to the offload tiers of a simulation's engines, and what each tier did."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kvroom.workloads.statistics import nearest_rank
 
 
 def tiers_of(scenario: Scenario, deployment: Deployment) -> tuple[SizedTier, ...]:
-    """The tiers that a Scenario asks for, on its machine; those of no bytes are none."""
+    """The tiers that a Scenario asks for, on its machine; tiers of no bytes are left out."""
     if not scenario.tiers:
         return ()
     machine = machine_of(scenario, deployment.layout.gpus)
@@ -140,7 +140,7 @@ def _fetch(tiers: Sequence[SizedTier], rules: ServingRules) -> FetchRules | None
 
 
 def warnings_of(scenario: Scenario, plants: Sequence[Plant]) -> Iterable[str]:
-    """What is to be said about the tiers."""
+    """Warnings about the tiers."""
     if scenario.tiers and not plants:
         if any(tier.bytes != 0 for tier in scenario.tiers):
             yield "tiers keep nothing: prefix caching is off"

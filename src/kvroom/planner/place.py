@@ -1,5 +1,5 @@
-"""Scenario → Deployment: reads the model and the card, lays the one out on the other, with all that is asked
-beside it."""
+"""From a Scenario to a Deployment: read the model and the card, and place the one on the other with
+everything that the Scenario asks for beside it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def subject(scenario: Scenario, *, paths: bool = True) -> tuple[ModelSpec, Devic
 
 
 def machine_of(scenario: Scenario, gpus: int) -> Machine:
-    """The machine that holds ``gpus`` of a replica's cards, or as many as one has."""
+    """The machine that holds ``gpus`` cards of a replica, or as many of them as one machine has."""
     machine = resolve_machine(scenario.gpu, min(gpus, CARDS_A_MACHINE))
     return machine.with_host_memory(scenario.host_memory_bytes)
 
@@ -160,7 +160,8 @@ def beside(
     *,
     paths: bool,
 ) -> tuple[Mapping[str, Any], Extras]:
-    """The engine's flags, drafting included, and what adapters and a draft take beside the model."""
+    """The engine's flags, drafting included, and the memory that adapters and a draft take beside the
+    model."""
     engine, args = engine_of(scenario.engine), scenario.engine_args
     if drafting is not None and drafting.field == "speculation":
         args = {**engine.draft_flags.write(drafting), **args}
@@ -196,7 +197,7 @@ def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
 
 
 def computes_in_fp32(scenario: Scenario) -> bool:
-    """Whether the engine's flag for it asks for 32 bits: weights and cache are then that wide."""
+    """Whether the engine's flag for it asks for 32 bits, which then is the width of weights and cache."""
     line = engine_of(scenario.engine).command
     if line is None or not line.dtype_flag:
         return False
@@ -225,8 +226,8 @@ def asked_cache(scenario: Scenario) -> tuple[str, str]:
 
 
 def lengthened(scenario: Scenario, *, paths: bool = True) -> Scenario:
-    """The question as an engine takes it that is told to: with the variable that lets its requests be longer
-    than the model states, where they are and the engine has one."""
+    """The question with the variable set that lets requests be longer than the model states, where they
+    are longer and the engine has such a variable."""
     line, asked = engine_of(scenario.engine).command, scenario.context_tokens
     limit = load(scenario.model, paths=paths).max_context_tokens
     if line is None or not line.longer_variable or limit is None or asked is None or asked <= limit:

@@ -95,7 +95,7 @@ class Workings:
 
 @dataclass(frozen=True, kw_only=True)
 class Divided:
-    """Two pools as they are planned one by one, and what they make of a load (None: nothing is timed)."""
+    """Two pools, each planned by itself, and how they serve a load together (None: nothing is timed)."""
 
     prefill: Workings
     decode: Workings
@@ -117,7 +117,7 @@ WIDE = 10
 
 
 def unknown_accounts(accounts: Sequence[Account]) -> tuple[str, ...]:
-    """In words, the accounts whose band says that nothing is known of them."""
+    """The names of the accounts whose band says that nothing is known of them."""
     return tuple(
         f"nothing is known of {account.name} here: {show_memory(account.low_bytes)} to "
         f"{show_memory(account.high_bytes)} "
@@ -151,16 +151,16 @@ AskedEngine = Callable[[Deployment, EngineAnswer], EngineAnswer]
 
 
 def place(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None = None) -> Placed:
-    """The first half of ``work``: all that figures are made from."""
+    """The first half of ``work``: everything that the figures are computed from."""
     deployment, warnings = deploy(scenario, paths=paths)
     answer = engines.answer(deployment)
     if asked is not None:
         answer = asked(deployment, answer)
     if scenario.calibration is not None:
-        deployment, answer, said = corrected(
+        deployment, answer, corrections = corrected(
             deployment, answer, scenario.calibration, scenario.model
         )
-        warnings += said
+        warnings += corrections
         if idle := unused(scenario.calibration, deployment, scenario.model):
             warnings += (idle,)
     warnings += unknown_accounts(answer.accounts)
@@ -178,8 +178,10 @@ def place(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None =
 def work(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None = None) -> Workings:
     """``plan`` with its intermediate objects; ``asked`` has the last word on what the engine makes of it."""
     scenario, chosen = laid_out(scenario, paths=paths)
-    made = _work(scenario, paths=paths, asked=asked)
-    return replace(made, plan=replace(made.plan, warnings=(*chosen, *made.plan.warnings)))
+    workings = _work(scenario, paths=paths, asked=asked)
+    return replace(
+        workings, plan=replace(workings.plan, warnings=(*chosen, *workings.plan.warnings))
+    )
 
 
 def _work(scenario: Scenario, *, paths: bool, asked: AskedEngine | None) -> Workings:
@@ -190,16 +192,16 @@ def _work(scenario: Scenario, *, paths: bool, asked: AskedEngine | None) -> Work
     from kvroom.planner.pools import check_fleet  # few questions have one
 
     fleet = check_fleet(scenario)
-    made = _single(scenario, paths=paths, asked=asked)
+    workings = _single(scenario, paths=paths, asked=asked)
     if not fleet:
-        return made
+        return workings
     keys, copies = ", ".join(fleet), scenario.replicas
     alone = "one copy of the deployment serves the workload alone"
     where = alone if copies == 1 else f"{copies:,} copies share the workload evenly"
     left = (f"{keys}: left out here, where {where}; kvroom simulate serves it by them",)
-    unlike = tuple(warning for warning in made.plan.warnings if warning == QUEUE_WITHOUT_END)
-    plan = replace(made.plan, warnings=made.plan.warnings + left)
-    return replace(made, plan=plan, beyond=left + unlike)
+    unlike = tuple(warning for warning in workings.plan.warnings if warning == QUEUE_WITHOUT_END)
+    plan = replace(workings.plan, warnings=workings.plan.warnings + left)
+    return replace(workings, plan=plan, beyond=left + unlike)
 
 
 QUEUE_WITHOUT_END = "more requests arrive than the deployment can serve: they queue without end"
@@ -220,11 +222,11 @@ def _single(
         alone, shared = expected_room(deployment, answer, workload)
     room = alone if shared.requests is None else shared
     verdict = judge(scenario, deployment, answer, limit, room)
-    held = requests_held(deployment, answer, limit, room)
-    batch = scenario.replica_concurrency or max(1, int(held or 0))
+    requests = requests_held(deployment, answer, limit, room)
+    batch = scenario.replica_concurrency or max(1, int(requests or 0))
     answered = verdict.starts or scenario.allow_overcommit  # the time questions
-    if held and not scenario.allow_overcommit:
-        batch = min(batch, held)
+    if requests and not scenario.allow_overcommit:
+        batch = min(batch, requests)
     tokens = deployment.context_tokens
     if workload is not None:
         from kvroom.workloads.synthetic import decoding_tokens
@@ -253,7 +255,7 @@ def _single(
         )
     step = step_of(traffic, stepping, timing if answered else None, batch, tokens)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
-    made = Plan(
+    plan = Plan(
         scenario=resolved,
         weights=Weights(
             params=model.params,
@@ -278,14 +280,14 @@ def _single(
         warnings=warnings,
     )
     return Workings(
-        plan=made,
+        plan=plan,
         deployment=deployment,
         answer=answer,
         traffic=traffic,
         timing=timing,
         load=load,
         times=times,
-        held=held,
+        held=requests,
     )
 
 
@@ -333,10 +335,10 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
                 **prefill.timing.table["pools"],
             )
             times = pools.served()
-    made = decode.plan
+    plan = decode.plan
     if pools is not None and times is not None:
         warnings += tuple(pool_notes(pools, times))
-    told = Pools(
+    pools_plan = Pools(
         prefill=_pool(prefill, count, pools.prefill_rate if pools else None),
         decode=_pool(decode, others, pools.decode_rate if pools else None),
         handed_bytes=pools.handed_bytes if pools else fetched_bytes(two, two.context_tokens),
@@ -349,12 +351,12 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
     return replace(
         decode,
         plan=replace(
-            made,
+            plan,
             scenario=replace(scenario, context_tokens=two.context_tokens),
             serving=handed_serving(prefill.timing, decode.timing, pools, times),
-            cost=cost_of_pools([(one, count), (two, others)], made.step, pools, times),
+            cost=cost_of_pools([(one, count), (two, others)], plan.step, pools, times),
             verdict=_verdict(prefill, decode),
-            pools=told,
+            pools=pools_plan,
             warnings=warnings,
         ),
         split=Divided(prefill=prefill, decode=decode, pools=pools, times=times),
@@ -377,13 +379,14 @@ def _pool(workings: Workings, replicas: int, rate: float | None) -> Pool:
 
 
 def _verdict(prefill: Workings, decode: Workings) -> Verdict:
-    """That of the second pool, where requests stay; of the first where it does not fit."""
+    """The verdict of the second pool, where requests stay; that of the first pool where it does not
+    fit."""
     binds, name = (decode, "decode") if prefill.plan.verdict.fits else (prefill, "prefill")
     return in_pool(binds.plan.verdict, name)
 
 
 def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
-    """What one request stores, whole model, each byte once; and on the rank that binds."""
+    """What one request stores: in the whole model, counting each byte once, and on the rank that binds."""
     model, kv, tokens = deployment.model, deployment.kv, deployment.context_tokens
     growth = Fraction(0)
     whole = state = 0

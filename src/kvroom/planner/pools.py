@@ -1,5 +1,5 @@
-"""The replicas that a Scenario's ``fleet`` and ``disaggregation`` ask for, each kind with its Scenario, and
-its rules on the simulator's clock."""
+"""The replicas that a Scenario's ``fleet`` and ``disaggregation`` ask for: each kind of replica with a
+Scenario of its own, and its rules on the simulator's clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Scaling:
 
 @contextmanager
 def within(field: str) -> Iterator[None]:
-    """What is refused of a pool's keys is told as that pool's, ``field``."""
+    """An error in a pool's keys names the pool's own key, ``field``."""
     try:
         yield
     except KvroomError as error:
@@ -75,7 +75,7 @@ def autoscale_of(scenario: Scenario, first: int, dp: int) -> Scaling | None:
 
 
 def failures_of(scenario: Scenario, count: int, seed: int) -> Failures | None:
-    """When which of ``count`` replicas die; None: they do not."""
+    """When each of ``count`` replicas dies; None: none does."""
     rule = scenario.fleet.failures if scenario.fleet else None
     if rule is None:
         return None
@@ -90,8 +90,8 @@ def failures_of(scenario: Scenario, count: int, seed: int) -> Failures | None:
 
 
 def lockstep_of(scenario: Scenario, dp: Sequence[int]) -> bool | None:
-    """Whether data-parallel ranks, so many of them in each pool, are asked to step together; None where
-    nothing is asked."""
+    """How many data-parallel ranks of each pool are asked to step together; None where the Scenario
+    does not ask."""
     lockstep = scenario.fleet.lockstep if scenario.fleet else None
     if lockstep and min(dp) == 1:
         why = "needs ranks that step together"

@@ -1,4 +1,5 @@
-"""Requests → how much of their prefixes a cache of any size holds, and what that takes on a machine."""
+"""How much of the requests' prefixes a cache of any size would still hold, and what that size means on
+a machine."""
 
 from __future__ import annotations
 

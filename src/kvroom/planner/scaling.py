@@ -14,8 +14,8 @@ from kvroom.simulator.replicas import seconds_ps
 
 
 def scaling_rule(scaling: Scaling, clock: StepClock, batch_tokens: int) -> ScalingRule:
-    """The rule of ``scaling``, for replicas whose steps take what ``clock`` says and have at most
-    ``batch_tokens``."""
+    """The rule of ``scaling`` for replicas whose step times come from ``clock`` and which take at most
+    ``batch_tokens`` a step."""
     rule, least, most = scaling.rule, scaling.least, scaling.most
     rule.check_targets("autoscale")
     targets = rule.metrics or {}

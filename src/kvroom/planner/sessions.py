@@ -1,4 +1,5 @@
-"""Sessions as a deployment takes them: none that asks for more than the model has room for."""
+"""Sessions limited to what a deployment's model can take: none may ask for more tokens than there is
+room for."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def fitted(sessions: Sessions, limit: int) -> tuple[Sessions, list[str]]:
 
 
 def within(graph: RequestGraph, limit: int) -> RequestGraph:
-    """``graph`` without what is too long, and all that waits for it."""
+    """``graph`` without the requests that are too long and those that wait for them."""
     kept: list[int] = []
     anew: dict[int, int] = {}
     for place, (request, waits) in enumerate(zip(graph.requests, graph.after, strict=True)):

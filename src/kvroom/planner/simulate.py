@@ -71,23 +71,23 @@ class Objective:
 
 def parse_slo(text: str, field: str = "--slo") -> tuple[Objective, ...]:
     """The objectives of ``ttft_p95=2s,tpot_p95=50ms``; KvroomError names what is wrong."""
-    known = [
+    names = [
         f"{metric}_{at}"
         for metric in METRICS
         for at in ("mean", *(f"p{percent}" for percent in PERCENTS), "max")
     ]
-    found: list[Objective] = []
+    objectives: list[Objective] = []
     for part in text.split(","):
         name, equals, value = (x.strip() for x in part.partition("="))
-        if not equals or name not in known:
-            fix = did_you_mean(name, known, "Write it like ttft_p95=2s,tpot_p95=50ms.")
+        if not equals or name not in names:
+            fix = did_you_mean(name, names, "Write it like ttft_p95=2s,tpot_p95=50ms.")
             raise KvroomError(field, part.strip(), "is no objective", fix)
         limit = parse_seconds(f"{field} {name}", value)
         if not limit:
             raise KvroomError(f"{field} {name}", value, "can never be met", "Write such as 200ms.")
         metric, _, at = name.rpartition("_")
-        found.append(Objective(name, metric, at, limit))
-    return tuple(found)
+        objectives.append(Objective(name, metric, at, limit))
+    return tuple(objectives)
 
 
 def limits_of(slo: Sequence[Objective]) -> RequestLimits | None:
@@ -198,13 +198,13 @@ def spread_s(
                 ordered.append(value)
     if not ordered:
         return dict.fromkeys(("mean", *(f"p{percent}" for percent in PERCENTS), "max"))
-    found = {
+    percentiles = {
         f"p{percent}": (nearest_rank(ordered, percent) + outside_ps) / PS_PER_S
         for percent in PERCENTS
     }
     # rounded once: Python 3.12 and later add floats otherwise than 3.11, and the page's Python is newer
     mean = (fsum(ordered) + outside_ps * len(ordered)) / len(ordered) / PS_PER_S
-    return {"mean": mean, **found, "max": (ordered[-1] + outside_ps) / PS_PER_S}
+    return {"mean": mean, **percentiles, "max": (ordered[-1] + outside_ps) / PS_PER_S}
 
 
 def _gaps_s(out: Outcome) -> dict[str, float | None]:
@@ -407,8 +407,8 @@ def shared_tokens_of(
         g.rules.jumps and g.rules.setup.drafts is None and g.workings.deployment.layout.dp == 1
         for g in groups
     )
-    known = rule in LOOKS_ELSEWHERE or (rule in LOOKS_AT_CACHES and tells)
-    return source.prefix.tokens if known else None
+    local = rule in LOOKS_ELSEWHERE or (rule in LOOKS_AT_CACHES and tells)
+    return source.prefix.tokens if local else None
 
 
 def served_by(staged: StagedFleet) -> Simulated:
@@ -498,9 +498,9 @@ def serve(
     for part in parts_of(together, cells):
         own = staged(part)
         own.fleet.serve(own.feed)
-        told = tally(own.fleet)
-        add(together.fleet, told, part.places)
-        lines.append(told["line"])
+        record = tally(own.fleet)
+        add(together.fleet, record, part.places)
+        lines.append(record["line"])
         if own.fleet.stopped:
             together.fleet.stopped = True
             break
@@ -565,7 +565,7 @@ def bands(
 
 
 def over_seeds(
-    made: Simulated,
+    simulated: Simulated,
     answer: Mapping[str, Any],
     source: Synthetic | SessionPool,
     many: int,
@@ -574,20 +574,20 @@ def over_seeds(
     watch: Watch | None = None,
     scheduler: OtherScheduler | None = None,
 ) -> tuple[Simulated, dict[str, Any]]:
-    """The last simulation and the ``bands`` of ``many`` seeds of ``source``, of which ``made`` is the first
-    and ``answer`` its figures; fewer where ``watch`` ends one."""
-    answers, counts = [answer], [made.fleet.timeline.at_once]
-    while len(answers) < many and not made.fleet.stopped:
+    """The last simulation and the ``bands`` of ``many`` seeds of ``source``. ``simulated`` is the first of
+    them and ``answer`` its figures. There are fewer where ``watch`` ends one."""
+    answers, counts = [answer], [simulated.fleet.timeline.at_once]
+    while len(answers) < many and not simulated.fleet.stopped:
         again = source.at_seed(source.seed + len(answers))
-        made = serve(
-            made.workings,
+        simulated = serve(
+            simulated.workings,
             again,
             slo=slo,
             watch=watch,
-            warmup=made.fleet.outcome.warmup,
+            warmup=simulated.fleet.outcome.warmup,
             scheduler=scheduler,
         )
-        if not made.fleet.stopped:
-            answers.append(made.to_dict())
-            counts.append(made.fleet.timeline.at_once)
-    return made, bands(answers, counts)
+        if not simulated.fleet.stopped:
+            answers.append(simulated.to_dict())
+            counts.append(simulated.fleet.timeline.at_once)
+    return simulated, bands(answers, counts)

@@ -224,14 +224,14 @@ def price_of(
     output: float | None,
     entering: float | None,
     users: float | None,
-    drawn: Draw = USUAL_DRAW,
+    draw: Draw = USUAL_DRAW,
 ) -> Cost:
     """Money and energy of so many copies of each deployment that together make ``output`` tokens a
-    second, take in ``entering`` and serve ``users`` at once, each card drawing ``drawn`` of its limit."""
+    second, take in ``entering`` and serve ``users`` at once, each card drawing ``draw`` of its limit."""
     hours = [(d.device.usd_per_hour, d.layout.gpus * n) for d, n in parts]
     limits = [(d.device.tdp_w, d.layout.gpus * n) for d, n in parts]
     hour, watts = _summed(hours), _summed(limits)
-    shares = (drawn.low, drawn.share, drawn.high)
+    shares = (draw.low, draw.share, draw.high)
     joules = [watts * share / output if watts and output else None for share in shares]
     return Cost(
         usd_per_hour=hour,

@@ -19,8 +19,11 @@ _FILES = (".toml", ".json")
 _JOINED = re.compile(r"\s*\+\s*(?=[A-Za-z]|\d+\s*[x×*]|$)")
 """What stands between unlike cards: ``Ryzen AI Max+ 395`` is one."""
 _TIMES = re.compile(
-    r"(?P<before>[0-9]+)\s*[x×*]\s*(?P<card>\S.*)|(?P<name>.+?)\s*[x×*]\s*(?P<after>[0-9]+)", re.I
+    r"(?P<before>[0-9]+)\s*[x×*]\s*(?P<card>\S.*)"
+    r"|(?P<name>.+?)(?<!\bRT)(?<!\bGT)\s*[x×*]\s*(?P<after>[0-9]+)",
+    re.I,
 )
+"""``RTX4090`` and ``GTX1080`` are names: their x is no sign of times."""
 
 
 def counted_cards(text: str) -> tuple[str, int | None]:
@@ -34,10 +37,10 @@ def counted_cards(text: str) -> tuple[str, int | None]:
     name, colon, count = text.rpartition(":")
     if colon and count.isdecimal():
         return name.strip(), int(count[:12])
-    found = None if text.strip().lower().endswith(_FILES) else _TIMES.fullmatch(text.strip())
-    if found is None:
+    match = None if text.strip().lower().endswith(_FILES) else _TIMES.fullmatch(text.strip())
+    if match is None:
         return text, None
-    return (found["card"] or found["name"]).strip(), int((found["before"] or found["after"])[:12])
+    return (match["card"] or match["name"]).strip(), int((match["before"] or match["after"])[:12])
 
 
 def filled_layout(keys: Mapping[str, object]) -> dict[str, int]:

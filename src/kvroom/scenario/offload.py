@@ -110,10 +110,10 @@ class OffloadTier:
     def to_dict(self) -> dict[str, object]:
         """Its kind, and the keys that are not as usual."""
         usual = OffloadTier(kind=self.kind, shared=self.kind == "network")
-        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             key: value
-            for key, value in said.items()
+            for key, value in values.items()
             if key == "kind" or value != getattr(usual, key)
         }
 
@@ -150,59 +150,59 @@ def from_flags(args: Mapping[str, object], ranks: int, engines: int = 1) -> list
     vLLM's ``kv_offloading_size`` (GiB of a data-parallel rank) and connectors, LMCache's sizes (GB a worker),
     SGLang's ``hicache_size`` (GB a rank).
     """
-    given = {
+    flags = {
         key.strip().lstrip("-").replace("-", "_").lower(): value for key, value in args.items()
     }
-    connector, extra = connector_of(given.get("kv_transfer_config"))
+    connector, extra = connector_of(flags.get("kv_transfer_config"))
     host = disk = 0.0
     keys: dict[str, object] = {}
-    if (size := _amount(given.get("kv_offloading_size"))) > 0:
+    if (size := _amount(flags.get("kv_offloading_size"))) > 0:
         host = size * 2**30 * engines
         keys = {"per_rank": True}
     elif connector == OFFLOADING:
         host = _amount(extra.get("cpu_bytes_to_use")) * engines
         keys = {"per_rank": True} | ({"write": "selective"} if _again(extra) else {})
-    elif connector in LMCACHE or given.get("enable_lmcache"):
-        local = given.get("lmcache_local_cpu", extra.get("lmcache.local_cpu", True))
-        most = given.get("lmcache_max_local_cpu_size", extra.get("lmcache.max_local_cpu_size"))
+    elif connector in LMCACHE or flags.get("enable_lmcache"):
+        local = flags.get("lmcache_local_cpu", extra.get("lmcache.local_cpu", True))
+        most = flags.get("lmcache_max_local_cpu_size", extra.get("lmcache.max_local_cpu_size"))
         if str(local).lower() not in ("false", "0"):
             host = (LMCACHE_GB if most is None else _amount(most)) * 1e9 * ranks
-        below = given.get("lmcache_max_local_disk_size", extra.get("lmcache.max_local_disk_size"))
+        below = flags.get("lmcache_max_local_disk_size", extra.get("lmcache.max_local_disk_size"))
         disk = _amount(below) * 1e9 * ranks
-        chunk = given.get("lmcache_chunk_size", extra.get("lmcache.chunk_size"))
+        chunk = flags.get("lmcache_chunk_size", extra.get("lmcache.chunk_size"))
         keys = {"chunk_tokens": int(_amount(chunk)) or LMCACHE_CHUNK_TOKENS}
-    elif given.get("enable_hierarchical_cache") or given.get("enable_hicache"):
-        return _hicache(given, ranks)
-    found = (("host", host), ("nvme", disk))
-    return [{**keys, "kind": kind, "bytes": int(size)} for kind, size in found if size >= 1]
+    elif flags.get("enable_hierarchical_cache") or flags.get("enable_hicache"):
+        return _hicache(flags, ranks)
+    sizes = (("host", host), ("nvme", disk))
+    return [{**keys, "kind": kind, "bytes": int(size)} for kind, size in sizes if size >= 1]
 
 
 STORED_ON_DISK = ("file",)
 """SGLang's storage backends that write files of this machine; the others are stores in the network."""
 
 
-def _hicache(given: Mapping[str, object], ranks: int) -> list[dict[str, object]]:
+def _hicache(flags: Mapping[str, object], ranks: int) -> list[dict[str, object]]:
     """SGLang's hierarchical cache: host memory, and its storage backend below that.
 
     Backends are told what to do by JSON (``hicache_storage_backend_extra_config``): from how many tokens on
     and how long they are waited for, and how large a folder may become (``max_size``).
     """
     host = dict(PRESETS["hicache"])
-    if written := given.get("hicache_write_policy"):
+    if written := flags.get("hicache_write_policy"):
         host["write"] = WRITES.get(str(written).replace("-", "_"), "through")
-    if size := _amount(given.get("hicache_size")) * 1e9 * ranks:
+    if size := _amount(flags.get("hicache_size")) * 1e9 * ranks:
         del host["times_gpu"]
         host["bytes"] = int(size)
-    elif ratio := _amount(given.get("hicache_ratio")):
+    elif ratio := _amount(flags.get("hicache_ratio")):
         host["times_gpu"] = ratio
-    backend = given.get("hicache_storage_backend")
+    backend = flags.get("hicache_storage_backend")
     if not backend:
         return [host]
-    extra = _object(given.get("hicache_storage_backend_extra_config"))
+    extra = _object(flags.get("hicache_storage_backend_extra_config"))
     disk = str(backend) in STORED_ON_DISK
     below: dict[str, object] = {
         "kind": "nvme" if disk else "network",
-        "prefetch": given.get("hicache_storage_prefetch_policy"),
+        "prefetch": flags.get("hicache_storage_prefetch_policy"),
         "prefetch_tokens": extra.get("prefetch_threshold"),
         "prefetch_wait_s": extra.get("prefetch_timeout_base"),
         "prefetch_wait_s_per_1k_tokens": extra.get("prefetch_timeout_per_ki_token"),
@@ -234,8 +234,8 @@ def _again(extra: Mapping[str, object]) -> bool:
 
 def unfollowed(args: Mapping[str, object]) -> str:
     """The connector of a ``kv_transfer_config`` that is no tier here, "" where there is none."""
-    given = {key.strip().lstrip("-").replace("-", "_"): value for key, value in args.items()}
-    connector, extra = connector_of(given.get("kv_transfer_config"))
+    flags = {key.strip().lstrip("-").replace("-", "_"): value for key, value in args.items()}
+    connector, extra = connector_of(flags.get("kv_transfer_config"))
     if (
         connector == OFFLOADING
         and extra.get("num_cpu_blocks")
@@ -247,8 +247,8 @@ def unfollowed(args: Mapping[str, object]) -> str:
 
 def connector_of(value: object) -> tuple[str, Mapping[str, object]]:
     """(a transfer configuration's connector, its own settings)."""
-    said = _object(value)
-    return str(said.get("kv_connector") or ""), _object(said.get("kv_connector_extra_config"))
+    config = _object(value)
+    return str(config.get("kv_connector") or ""), _object(config.get("kv_connector_extra_config"))
 
 
 def _object(value: object) -> Mapping[str, object]:
@@ -276,34 +276,34 @@ def line(text: str, field: str = "--tier") -> dict[str, object]:
     """``host:512GiB:write=back`` as an object: its kind, its size where one is given, its keys."""
     kind, *parts = (part.strip() for part in text.split(":"))
     usual = PRESETS.get(kind.lower(), {"kind": kind})
-    given: dict[str, object] = {}
+    keys: dict[str, object] = {}
     for part in parts:
         key, equals, value = (x.strip() for x in part.partition("="))
-        if not equals and "bytes" not in given:
-            given["bytes"] = key
+        if not equals and "bytes" not in keys:
+            keys["bytes"] = key
             continue
         key = key.replace("-", "_")
-        if not equals or not value or key in (*given, "kind"):
+        if not equals or not value or key in (*keys, "kind"):
             raise KvroomError(field, part, "is no KEY=VALUE of a tier, once", EXAMPLE)
-        given[key] = value
-    return usual | given
+        keys[key] = value
+    return usual | keys
 
 
-def _tier(field: str, given: object) -> OffloadTier:
-    if isinstance(given, OffloadTier):
-        return given
-    if not isinstance(given, Mapping):
-        raise KvroomError(field, given, "is not an object", 'Write {"kind": "host"}.')
-    for key in given:
+def _tier(field: str, entry: object) -> OffloadTier:
+    if isinstance(entry, OffloadTier):
+        return entry
+    if not isinstance(entry, Mapping):
+        raise KvroomError(field, entry, "is not an object", 'Write {"kind": "host"}.')
+    for key in entry:
         if key not in KEYS:
             fix = did_you_mean(str(key), KEYS, f"Known keys: {', '.join(KEYS)}.")
             raise KvroomError(field, key, "is no known key", fix)
-    said = {key: value for key, value in given.items() if value is not None}
-    kind = _word(f"{field}.kind", said.pop("kind", None), {kind: kind for kind in KINDS})
-    made: dict[str, object] = {"kind": kind, "shared": kind == "network"}
-    for key, value in said.items():
-        made[key] = _read(f"{field}.{key}", key, value)
-    tier = OffloadTier(**made)  # type: ignore[arg-type]  # each key has been read
+    keys = {key: value for key, value in entry.items() if value is not None}
+    kind = _word(f"{field}.kind", keys.pop("kind", None), {kind: kind for kind in KINDS})
+    defaults: dict[str, object] = {"kind": kind, "shared": kind == "network"}
+    for key, value in keys.items():
+        defaults[key] = _read(f"{field}.{key}", key, value)
+    tier = OffloadTier(**defaults)  # type: ignore[arg-type]  # each key has been read
     through = tier.write in (None, "through")
     if not tier.inclusive and (through or tier.shared):
         what = "written through" if through else "shared"
@@ -312,10 +312,10 @@ def _tier(field: str, given: object) -> OffloadTier:
     if tier.write == "back" and tier.chunk_tokens is not None:
         why = "are written when they are whole, not when the tier above evicts"
         raise KvroomError(f"{field}.chunk_tokens", tier.chunk_tokens, why, "Leave write=back out.")
-    if kind == "host" and any(key.startswith("prefetch") for key in said):
+    if kind == "host" and any(key.startswith("prefetch") for key in keys):
         why = "is of what lies below host memory"
         raise KvroomError(
-            f"{field}.prefetch", said.get("prefetch"), why, "Give it to nvme or network."
+            f"{field}.prefetch", keys.get("prefetch"), why, "Give it to nvme or network."
         )
     if tier.pinned_bytes is not None and kind != "host":
         why = "is a limit of host memory only"
@@ -368,12 +368,12 @@ def _rate(name: str, value: object) -> int:
     return int(check_float(name, number, low=1, high=MOST_BYTES_PER_S, unit="bytes per second"))
 
 
-def _word(name: str, value: object, known: Mapping[str, str]) -> str:
+def _word(name: str, value: object, words: Mapping[str, str]) -> str:
     word = value.strip().lower() if isinstance(value, str) else ""
-    if word not in known:
-        fix = did_you_mean(word, known, f"One of: {', '.join(dict.fromkeys(known.values()))}.")
+    if word not in words:
+        fix = did_you_mean(word, words, f"One of: {', '.join(dict.fromkeys(words.values()))}.")
         raise KvroomError(name, value, "is no such thing", fix)
-    return known[word]
+    return words[word]
 
 
 def _flag(name: str, value: object) -> bool:

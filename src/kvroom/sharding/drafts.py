@@ -99,7 +99,8 @@ def _prediction(speculation: Speculation, weights: WeightMap, layout: Layout) ->
 
 
 def _spare_table(weights: WeightMap, layout: Layout) -> int:
-    """The token table that the last stage keeps for a draft where it lies on another stage."""
+    """The token table that the last stage keeps for a draft if the model's own table lies on another
+    stage."""
     if layout.pp == 1:
         return 0
     return sum(weights.bytes_on(t, None, layout) for t in weights.model.embedding)
@@ -124,7 +125,7 @@ def _head(speculation: Speculation, weights: WeightMap, layout: Layout) -> Extra
 def _unread(
     speculation: Speculation, weights: WeightMap, layout: Layout, why: KvroomError
 ) -> Extras:
-    """A draft that only the engine's flags name, and that cannot be read here."""
+    """A draft that only the engine's flags name and that cannot be read here."""
     said = f"the draft model {why.value} {why.message}"
     if speculation.method == "draft":
         return Extras(warnings=(f"{said}: nothing is counted for it",))
@@ -161,7 +162,7 @@ def _dense(layer: Layer) -> Layer:
 
 
 def _trimmed(method: str, own: ModelSpec, target: ModelSpec) -> ModelSpec:
-    """``own`` without what it shares with ``target``, and with what such a draft has beside its layers."""
+    """``own`` without what it shares with ``target``, plus what such a draft has beside its layers."""
     if method == "draft":
         return replace(own, beside=(), mtp=())
     bare = replace(own, embedding=(), head=(), beside=(), mtp=(), tied=False, file_bytes=None)

@@ -18,9 +18,9 @@ from kvroom.sharding.layout import Rank, WeightMap, stores_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """One such account: ``stages`` are the bytes on a GPU of each pipeline stage.
+    """One account of this kind: ``stages`` are the bytes on one GPU of each pipeline stage.
 
-    ``low`` and ``high`` are the ends of its band as shares of the bytes.
+    ``low`` and ``high`` are the ends of its band, as shares of the bytes.
     """
 
     name: str
@@ -63,7 +63,8 @@ class Extras:
         return tuple(part.account(stage) for part in self.parts if part.stages[stage])
 
     def unmeasured(self, known: Mapping[str, int]) -> Extras:
-        """Nothing in bytes where the weights were measured: what is loaded beside them is in that."""
+        """Zero bytes where the weights were measured: that measurement includes what is loaded beside
+        them."""
         return replace(self, parts=()) if "weights" in known else self
 
     def on(self, ranks: Sequence[Rank], tp: int) -> tuple[Rank, ...]:
@@ -81,9 +82,9 @@ class Extras:
 NONE = Extras()
 
 
-def together(found: Iterable[Extras]) -> Extras:
+def together(extras: Iterable[Extras]) -> Extras:
     """Several Extras as one."""
-    listed = list(found)
+    listed = list(extras)
     return Extras(
         parts=tuple(part for e in listed for part in e.parts),
         draft_layers=tuple(draft_layer for e in listed for draft_layer in e.draft_layers),

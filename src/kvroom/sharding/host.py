@@ -1,4 +1,4 @@
-"""What of a replica lies in host memory, beside its GPUs: layers, experts, cache."""
+"""The parts of a replica that lie in host memory, beside its GPUs: layers, experts, cache."""
 
 from __future__ import annotations
 

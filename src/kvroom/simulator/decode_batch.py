@@ -1,7 +1,8 @@
-"""The requests of an engine that decode, kept as sums: what a run of their steps costs and needs.
+"""The decoding requests of an engine, kept as sums: how long a run of their steps takes and how many
+blocks it needs.
 
-They all do the same thing each step, so it takes no look at any of them to know how long a step lasts,
-how many blocks it needs, and for how many steps that goes on.
+All of them do the same thing in each step. So the length of a step, the blocks that it needs and the
+number of such steps follow without looking at any single request.
 """
 
 from __future__ import annotations
@@ -175,7 +176,8 @@ class WindowedAttention:
 
 
 def steps_until(wait: int, first: int, slope: int) -> int:
-    """The fewest steps that last ``wait`` together, the first ``first`` and each ``slope`` longer."""
+    """The fewest steps that last ``wait`` together, where the first takes ``first`` and each one
+    ``slope`` longer than the last."""
     if wait <= 0:
         return 0
     if not slope:

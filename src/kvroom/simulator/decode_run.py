@@ -128,8 +128,8 @@ class DecodeRun:
 
 
 class DecodeTimes:
-    """How long each decode step takes of requests that have ``computed`` so many tokens before the first,
-    without the experts that ranks share."""
+    """How long each decode step takes for requests that had ``computed`` so many tokens before the
+    first step; the experts that ranks share are not included."""
 
     def __init__(self, clock: StepClock, computed: list[int]) -> None:
         many = len(computed)

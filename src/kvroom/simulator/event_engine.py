@@ -70,7 +70,7 @@ class EventEngine(EventScheduler):
 
     @property
     def wakes_ps(self) -> int:
-        """When it next decides anything; FOREVER where it has nothing to do."""
+        """When it next takes a decision; FOREVER where it has nothing to do."""
         if self.stuck:
             return FOREVER
         busy = self.running or self.leaving or self.waiting or self.loading
@@ -83,7 +83,7 @@ class EventEngine(EventScheduler):
 
     @property
     def stuck(self) -> bool:
-        """Whether it can do nothing until others have fetched what it keeps for them."""
+        """Whether it can do nothing until other engines have fetched what it keeps for them."""
         if not self.parked or not self.blocked or self.running or self.leaving or self.loading:
             return False
         return bool(self.waiting)
@@ -109,7 +109,7 @@ class EventEngine(EventScheduler):
                 self._jump(until)
             elif self.leaving:
                 self.decide = max(decide, self.end)
-                self.leaving = deque((0, request) for _, request in self.leaving)
+                self._land()
             elif self.loading:
                 self.decide = max(self.end, min(self.loading[0][0], self.next_ps))
                 self.blocked = ""
@@ -163,7 +163,8 @@ class EventEngine(EventScheduler):
             self._finish(last)
 
     def hold(self, steps: int) -> int:
-        """Give those who decode the blocks for so many steps; in how many they suffice."""
+        """Give the decoding requests the blocks for so many steps; returns for how many steps the free
+        blocks suffice."""
         batch, pool, step, active = self.batch, self.pool, self.step, self.batch.size
         new_blocks, size = batch.new_blocks, self.block_tokens
         place = step % size
@@ -229,16 +230,16 @@ class EventEngine(EventScheduler):
             self.drain()
 
     def decoding_blocks(self) -> int:
-        """How many blocks those who decode take in the next step."""
+        """How many new blocks the decoding requests need for the next step."""
         return self.batch.new_blocks[self.step % self.block_tokens]
 
     def take_decoding(self, blocks: int) -> None:
-        """Give those who decode the blocks of the next step."""
+        """Give the decoding requests the blocks of the next step."""
         if blocks:
             self.pool.take(blocks)
 
     def commutes(self, chunks: Chunks) -> bool:
-        """Whether it is the same if those who decode get their blocks before the prompts."""
+        """Whether the order does not matter in which decoding requests and prompts get their blocks."""
         return True
 
     def _each(self) -> None:
@@ -253,10 +254,10 @@ class EventEngine(EventScheduler):
         """Nothing is scheduled before the step in flight is over."""
         if self.lag:
             self.decide = max(self.decide, self.end)
-            self.leaving = deque((0, request) for _, request in self.leaving)
+            self._land()
 
     def _run(self, chunks: Chunks) -> None:
-        """One step: all decoding requests a token each, and ``chunks`` of prompts."""
+        """One step: a token for each decoding request, and ``chunks`` of prompts."""
         step, batch, clock = self.step, self.batch, self.clock
         active, pairs_ps = batch.size, self._pairs_ps
         spent = batch.attention_ps(step)
@@ -313,7 +314,7 @@ class EventEngine(EventScheduler):
     # Who leaves
 
     def _finish(self, step: int) -> None:
-        """Those whose last token ``step`` computed."""
+        """End the requests whose last token ``step`` computed."""
         finishing = self.batch.finishing
         while finishing and finishing[0][0] <= step:
             last, admission, request = heappop(finishing)
@@ -321,34 +322,42 @@ class EventEngine(EventScheduler):
                 continue
             if request.decoding:
                 self.stop_decoding(request, step + 1)
-            self.outcome.done(request, self.end)
+            end = self.outcome.done(request, self.end)
             if self.follow:
                 self.over(request, self.end)
             if self.lag:
-                self.leaving.append((step + 2, request))
+                self.leaving.append((step + 2, request, end))
                 if request.extents is not None:
                     computed = max(request.decode_start_tokens, request.final_tokens - 1 - self.lag)
                     self.enter_answer(request, computed // self.block_tokens)
                 if self.blocked == "tokens":
                     self.blocked = ""
             else:
-                self._leave(request)
+                self._leave(request, end)
 
     def gather(self, now: int) -> None:
-        """Queue all who have come by ``now``, and let go of those who are done by the next step."""
+        """Queue all requests that have come by ``now``, and let go of those that are done by the next
+        step."""
         if self.leaving and self.leaving[0][0] <= self.step:
             self._gone()
         super().gather(now)
 
     def _gone(self) -> None:
-        """Those whose last output has been taken give back their blocks and places."""
+        """Requests whose last output has been taken give back their blocks and places."""
         leaving = self.leaving
         while leaving and leaving[0][0] <= self.step:
-            request = leaving.popleft()[1]
+            _, request, end = leaving.popleft()
             if request.admission >= 0:
-                self._leave(request)
+                self._leave(request, end)
+            else:  # it was preempted with its last token on its way
+                self.outcome.over(request, end)
 
-    def _leave(self, request: ServedRequest) -> None:
+    def _land(self) -> None:
+        """The step in flight is over: finished requests have all their tokens."""
+        self.leaving = deque((0, request, end) for _, request, end in self.leaving)
+
+    def _leave(self, request: ServedRequest, end: int | None) -> None:
+        self.outcome.over(request, end)
         del self.running[request]
         self.blocked = ""
         if request.keeps_blocks:
@@ -357,7 +366,7 @@ class EventEngine(EventScheduler):
             self.give_back(request)
 
     def release(self, request: ServedRequest, now: int) -> None:
-        """Whoever fetched the cache of ``request``, which is done here, has it: its blocks are free."""
+        """Another engine has fetched the cache of ``request``, which is done here: its blocks are free."""
         request.keeps_blocks = False
         if request in self.parked:
             if self.stuck:
@@ -380,10 +389,12 @@ class EventEngine(EventScheduler):
             self.extents.leave(request.extents, blocks, full, back=False)
 
     def evacuate(self) -> list[ServedRequest]:
-        """All that it serves, queues or was to get, in order, each as the last step left it, to start
-        elsewhere; the engine is of no use afterwards. What they have generated is computed anew with
-        their prompts."""
+        """All requests that it serves, has queued or would have got, in order, each as the last step
+        left it, to start again on another engine. The engine is of no use afterwards. Tokens
+        generated so far are computed anew together with the prompts."""
         requests = []
+        for _, request, end in self.leaving:
+            self.outcome.over(request, end)
         for request in self.running:
             if request.decoding:
                 request.num_tokens = self.step - request.base_step + 1

@@ -105,9 +105,8 @@ class EventScheduler(RequestStream):
             tuple[int, int, ServedRequest]
         ] = []  # a heap: when its cache is there, order
         self.batch = DecodeBatch(clock.reaches, block_tokens)
-        self.leaving: deque[tuple[int, ServedRequest]] = (
-            deque()
-        )  # done, with the step at which they are gone
+        self.leaving: deque[tuple[int, ServedRequest, int | None]] = deque()
+        """Those who are done, with the step at which they are gone and the end of ``Outcome.over``."""
         self.blocked = ""  # why the head of the queue has to wait, until that changes
         self._answers: dict[int, ServedRequest] = {}  # by the names of blocks being generated
         self.aligned = False
@@ -119,7 +118,7 @@ class EventScheduler(RequestStream):
             self.listen(events)
 
     def listen(self, events: KVEvents) -> None:
-        """Let one more hear what the pool holds."""
+        """Add one more listener to what the pool holds."""
         both = events if self.events is None else EventFanOut(self.events, events)
         self.events = both
         self.extents.events = both if both.wants_removed else None
@@ -128,7 +127,7 @@ class EventScheduler(RequestStream):
     def running_count(self) -> int:
         """Requests that hold blocks and are not done."""
         count = len(self.running) + len(self.loading)
-        for _, request in self.leaving:
+        for _, request, _ in self.leaving:
             count -= request.admission >= 0
         return count
 
@@ -167,11 +166,11 @@ class EventScheduler(RequestStream):
     # Admission
 
     def prefill_limit(self) -> int:
-        """What a prompt computes in one step at most, 0 for no such limit."""
+        """The most tokens of a prompt that one step computes; 0 for no such limit."""
         return self.config.prefill_limit(len(self.running) + len(self.loading) + len(self.waiting))
 
     def admit(self, chunks: Chunks, budget: int, limit: int) -> None:
-        """Let those who wait start, as far as blocks, places and tokens go: more of ``chunks``."""
+        """Start waiting requests as far as blocks, places and tokens allow, which adds to ``chunks``."""
         config, size, waiting = self.config, self.block_tokens, self.waiting
         connector = self.connector
         while waiting:
@@ -229,7 +228,8 @@ class EventScheduler(RequestStream):
             budget -= tokens
 
     def find(self, request: ServedRequest) -> int:
-        """How many tokens of one that waits are cached; ``has_room`` and ``adopt`` go by what was found."""
+        """How many tokens of a waiting request are cached; ``has_room`` and ``adopt`` use the same
+        finding."""
         extents = request.extents
         if extents is None:
             self._found = NOTHING
@@ -251,7 +251,8 @@ class EventScheduler(RequestStream):
         return not whole or -(-request.num_tokens // size) - cached <= room
 
     def adopt(self, request: ServedRequest, end: int) -> int:
-        """Give ``request`` what was found of it; how many blocks it lacks up to ``end`` tokens."""
+        """Give ``request`` the cached blocks that were found; returns how many blocks it still lacks up
+        to ``end`` tokens."""
         hits, cached, _ = self._found
         if hits:
             assert request.extents is not None
@@ -264,7 +265,7 @@ class EventScheduler(RequestStream):
         return tokens
 
     def may_need_less(self, request: ServedRequest, chunks: Chunks) -> bool:
-        """Whether the next step may find less to be needed though nothing is given back until then."""
+        """Whether the next step may need fewer blocks although none are given back until then."""
         if self.connector is not None and not self.config.scheduler_reserve_full_isl:
             # What is brought takes more at once than a chunk, or less.
             return bool(self.batch.size or chunks)
@@ -279,7 +280,7 @@ class EventScheduler(RequestStream):
         self.running[request] = None
 
     def loaded(self) -> None:
-        """Those whose cache is there go on as if it had been found."""
+        """Requests whose cache has arrived go on as if it had been found here."""
         loading = self.loading
         while loading and loading[0][0] <= self.decide:
             request = heappop(loading)[2]
@@ -292,7 +293,7 @@ class EventScheduler(RequestStream):
     # Blocks
 
     def blocks_for(self, request: ServedRequest, tokens: int) -> int:
-        """How many blocks more the next ``tokens`` of a prompt take."""
+        """How many more blocks the next ``tokens`` of a prompt need."""
         end = request.num_computed_tokens + tokens
         return -(-end // self.block_tokens) - request.num_blocks
 
@@ -330,7 +331,7 @@ class EventScheduler(RequestStream):
                 self._answers.pop(name, None)
 
     def _generating(self, asker: RequestExtents, place: int) -> ServedRequest | None:
-        """Who is generating the block of ``wanted`` at ``place``."""
+        """The request that is generating the block ``wanted`` at ``place``."""
         if place >= asker.named:
             return None
         return self._answers.get(asker.names[place // self.extents.unit])
@@ -412,7 +413,7 @@ class EventScheduler(RequestStream):
         return chunks, any(request.decoding for request in tokens_of)
 
     def give(self, request: ServedRequest, tokens: int) -> bool:
-        """Give one that runs the blocks for its next ``tokens``; False where too few are free."""
+        """Give a running request the blocks for its next ``tokens``; False where too few are free."""
         size, pool = self.block_tokens, self.pool
         if request.decoding:
             if (self.step - request.base_step) % size:
@@ -469,7 +470,7 @@ class EventScheduler(RequestStream):
         return True
 
     def take_back(self, request: ServedRequest, blocks: int, cached: int) -> None:
-        """One that is preempted loses its ``blocks``, of which the first ``cached`` are registered."""
+        """A preempted request loses its ``blocks``, of which the first ``cached`` are registered."""
         if self.events is not None:
             report_stored(self.events, request, cached, self.extents.unit)
         if request.extents is None and self.caching:
@@ -480,7 +481,7 @@ class EventScheduler(RequestStream):
             self.extents.leave(request.extents, blocks, cached, back=True)
 
     def starve(self, request: ServedRequest) -> None:
-        """No token is left for ``request`` in this step: it has one to compute when there is."""
+        """There is no token left for ``request`` in this step; it computes one when there is."""
         self.stop_decoding(request, self.step)
         request.last_step = -1
         request.num_computed_tokens = self.step - request.base_step

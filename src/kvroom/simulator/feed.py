@@ -148,7 +148,7 @@ class Feed:
 
     @property
     def waits(self) -> bool:
-        """Whether the source leaves open when requests come."""
+        """Whether arrival times are only known while the simulation runs."""
         return self._graphs or self._links or self._made
 
     @property
@@ -158,12 +158,12 @@ class Feed:
 
     @property
     def forks(self) -> bool:
-        """Whether several requests of one session may wait for none."""
+        """Whether several requests of one session may wait for no other."""
         return self._graphs or self._links
 
     @property
     def closed(self) -> bool:
-        """Whether a session comes because another one is over."""
+        """Whether a new session starts because another one has ended."""
         return self._users > 0
 
     def _elsewhere(self, session: int | str | None) -> bool:

@@ -255,8 +255,9 @@ class Outcome:
         if request.index < self.warmup:
             self.warm["ttft"].append(spent)
 
-    def done(self, request: ServedRequest, end: int) -> None:
-        """A request got its last token at ``end``."""
+    def done(self, request: ServedRequest, end: int) -> int | None:
+        """A request got its last token at ``end``; gives when its answer is whole, for ``over``, None where
+        it goes on elsewhere."""
         end += request.pipeline_ps
         spent = end - request.arrival
         self.e2e_ps.append(spent)
@@ -279,7 +280,11 @@ class Outcome:
             self.good += 1
         if end > self.last_ps:  # noqa: PLR1730 (a call costs more)
             self.last_ps = end
-        if self.on_over:
+        return end
+
+    def over(self, request: ServedRequest, end: int | None) -> None:
+        """A request whose answer is whole (``done``) has left its engine: nothing more happens to it."""
+        if self.on_over and end is not None:
             self.on_over(request, end)
 
     def drop(self, request: ServedRequest, now: int) -> None:

@@ -131,14 +131,16 @@ class ClusterOutcome(Outcome):
         if router is not None:
             router.loads.heard(request.first_token_ps, request, over=False)
 
-    def done(self, request: ServedRequest, end: int) -> None:
+    def done(self, request: ServedRequest, end: int) -> int | None:
         """A request got its last token, here at least."""
+        whole = None
         if request.decode_final_tokens and self.on_prefilled is not None:
             self.on_prefilled(request, end)
         else:
-            super().done(request, end)
+            whole = super().done(request, end)
         self.replicas[request.replica].completed += 1
         self._over(request, end)
+        return whole
 
     def drop(self, request: ServedRequest, now: int) -> None:
         """A request can never be served."""

@@ -185,7 +185,7 @@ class StepEngine(RequestStream):
             self.outcome.gaps.add((gap, 0, 1, count, gap))
         for request in finished:
             del self.requests[request.index]
-            self.outcome.done(request, end)
+            self.outcome.over(request, self.outcome.done(request, end))
             if self.follow:
                 self.over(request, end)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,24 @@ MAX_SCENARIO_BYTES = 20_000_000
 """A Scenario that carries a model's config by value stays far below this."""
 
 
+@cache
+def _msgspec() -> Any:
+    """msgspec, loaded where JSON is first written; None in a browser, where looking for it costs as much as
+    writing an answer."""
+    try:
+        import msgspec
+    except ImportError:
+        return None
+    return msgspec
+
+
 def encode(value: Any, *, pretty: bool = False, ascii_only: bool = False) -> str:
     """``value`` (dataclasses, dicts …) as JSON text; ``pretty`` on several lines.
 
     With ``ascii_only`` other characters are escaped, which changes no value.
     """
-    try:
-        import msgspec
-    except ImportError:  # in a browser
+    msgspec = _msgspec()
+    if msgspec is None:
         return plain_json.encode(value)
     raw = msgspec.json.encode(value)
     text = (msgspec.json.format(raw, indent=2) if pretty else raw).decode()
@@ -39,11 +50,8 @@ def decode(text: str | bytes, field: str = "scenario", source: str | None = None
     if len(text) > MAX_SCENARIO_BYTES:
         raise KvroomError(field, start, f"is longer than {MAX_SCENARIO_BYTES:,} bytes", fix)
     try:
-        try:
-            import msgspec
-        except ImportError:  # in a browser
-            return plain_json.decode(text)
-        return msgspec.json.decode(text)
+        msgspec = _msgspec()
+        return plain_json.decode(text) if msgspec is None else msgspec.json.decode(text)
     except ValueError as error:  # of both
         raise KvroomError(field, start, f"is not JSON ({error})", fix) from None
     except RecursionError:

@@ -65,11 +65,11 @@ class SessionOrder(Generic[Item]):
         start = request.arrival_ps
         live = [s for s in self._open if s.covered_ps is None or s.covered_ps > start]
         waits = [step for step in live if step.end_ps <= start]
-        made = _Step(item, request)
+        new_step = _Step(item, request)
         for step in waits:
-            if step.covered_ps is None or made.end_ps < step.covered_ps:
-                step.covered_ps = made.end_ps
-        self._open = [*live, made]
+            if step.covered_ps is None or new_step.end_ps < step.covered_ps:
+                step.covered_ps = new_step.end_ps
+        self._open = [*live, new_step]
         if not waits:
             return [], 0, 0
         last = max(waits, key=lambda step: step.end_ps)
@@ -139,20 +139,20 @@ class SessionContexts:
         """What ``request`` holds; its session remembers it. A new session's first ids are ``begins``."""
         assert request.session is not None
         prompt, size = request.input_tokens, self.tokens
-        ids, held = self._known.pop(request.session, (array("Q"), 0))
-        if not held and begins:
-            ids, held = array("Q", [i & MASK for i in begins]), prompt
-        grown = held if prompt >= held else 0
-        shared = grown if cached is None else min(cached, held)
-        kept = ids[: min(shared, prompt) // size]
+        ids, context = self._known.pop(request.session, (array("Q"), 0))
+        if not context and begins:
+            ids, context = array("Q", [i & MASK for i in begins]), prompt
+        grown = context if prompt >= context else 0
+        shared = grown if cached is None else min(cached, context)
+        shared_ids = ids[: min(shared, prompt) // size]
         whole = -(-(prompt + request.output_tokens) // size)
-        kept.extend(range(self._next, self._next + whole - len(kept)))
+        shared_ids.extend(range(self._next, self._next + whole - len(shared_ids)))
         self._next += whole
-        self._known[request.session] = kept, prompt + request.output_tokens
+        self._known[request.session] = shared_ids, prompt + request.output_tokens
         if len(self._known) > MOST_CONTEXTS:
             self._known.popitem(last=False)
         own = prompt // size
-        return HashIds(kept[:own], size, kept[own:])
+        return HashIds(shared_ids[:own], size, shared_ids[own:])
 
 
 def by_arrival(sessions: Iterable[RequestGraph]) -> Iterator[Request]:
@@ -270,7 +270,7 @@ class SessionPool:
 
     def at_once(self, users: int, requests: int, seed: int) -> SessionPool:
         """The same sessions, so many at a time."""
-        made = SessionPool(
+        pool = SessionPool(
             self.graphs,
             users,
             requests,
@@ -278,14 +278,14 @@ class SessionPool:
             hash_tokens=self.hash_tokens,
             midway=self.midway,
         )
-        made._common = self.common
-        made.notes, made.limit_tokens = self.notes, self.limit_tokens
-        made.pauses = self.pauses
-        return made
+        pool._common = self.common
+        pool.notes, pool.limit_tokens = self.notes, self.limit_tokens
+        pool.pauses = self.pauses
+        return pool
 
     def of_graphs(self, graphs: Sequence[RequestGraph], limit_tokens: int | None) -> SessionPool:
         """The same of some of its sessions, or parts of them, whose prompts are shorter than the limit."""
-        made = SessionPool(
+        pool = SessionPool(
             graphs,
             self.users,
             self.requests,
@@ -293,9 +293,9 @@ class SessionPool:
             hash_tokens=self.hash_tokens,
             midway=self.midway,
         )
-        made.notes, made.limit_tokens = self.notes, limit_tokens
-        made.pauses = self.pauses
-        return made
+        pool.notes, pool.limit_tokens = self.notes, limit_tokens
+        pool.pauses = self.pauses
+        return pool
 
     def at_seed(self, seed: int) -> SessionPool:
         """The same, drawn by another seed."""
@@ -423,23 +423,23 @@ def from_moment(graph: RequestGraph, share: float) -> RequestGraph:
     """What is left of ``graph`` when ``share`` of its recorded time is over, counted from then: who waited
     for an earlier request only comes at its recorded time."""
     moment = graph.begin_ps + int((graph.end_ps - graph.begin_ps) * share)
-    kept = [i for i, request in enumerate(graph.requests) if request.arrival_ps >= moment]
-    if not kept:
-        kept = [max(range(len(graph.requests)), key=lambda i: graph.requests[i].arrival_ps)]
-        moment = graph.requests[kept[0]].arrival_ps
-    return _part(graph, kept, moment)
+    places = [i for i, request in enumerate(graph.requests) if request.arrival_ps >= moment]
+    if not places:
+        places = [max(range(len(graph.requests)), key=lambda i: graph.requests[i].arrival_ps)]
+        moment = graph.requests[places[0]].arrival_ps
+    return _part(graph, places, moment)
 
 
 def until(graph: RequestGraph, most: int) -> RequestGraph:
     """The first ``most`` requests of ``graph``."""
-    kept = sorted(range(len(graph.requests)), key=lambda i: graph.requests[i].arrival_ps)[:most]
-    return _part(graph, sorted(kept))
+    places = sorted(range(len(graph.requests)), key=lambda i: graph.requests[i].arrival_ps)[:most]
+    return _part(graph, sorted(places))
 
 
-def _part(graph: RequestGraph, kept: Sequence[int], origin_ps: int = 0) -> RequestGraph:
-    anew = {old: new for new, old in enumerate(kept)}
-    after = tuple(tuple(anew[w] for w in graph.after[old] if w in anew) for old in kept)
-    rows = (graph.requests[old] for old in kept)
+def _part(graph: RequestGraph, places: Sequence[int], origin_ps: int = 0) -> RequestGraph:
+    anew = {old: new for new, old in enumerate(places)}
+    after = tuple(tuple(anew[w] for w in graph.after[old] if w in anew) for old in places)
+    rows = (graph.requests[old] for old in places)
     return RequestGraph(tuple(placed(row, row.arrival_ps - origin_ps) for row in rows), after)
 
 

@@ -183,8 +183,8 @@ class Synthetic:
             return self
         share = max(0.0, 1 - over / sum(wide.values()))
         drawn = {name: _around(means[name], int(means[name] + share * wide[name])) for name in wide}
-        given = {"input": self.input, "output": self.output} | drawn
-        return replace(self, input=given["input"], output=given["output"], spread=())
+        lengths = {"input": self.input, "output": self.output} | drawn
+        return replace(self, input=lengths["input"], output=lengths["output"], spread=())
 
     @property
     def midway(self) -> bool:
@@ -266,16 +266,16 @@ class Synthetic:
 
 
 @lru_cache(maxsize=KEPT)
-def _drawn_lengths(made: Synthetic) -> tuple[tuple[int, int], ...]:
+def _drawn_lengths(workload: Synthetic) -> tuple[tuple[int, int], ...]:
     # Session by session: by arrival all first turns, which are short, would come first.
-    each = (r for session in made.sessions() for r in session)
+    each = (r for session in workload.sessions() for r in session)
     return tuple((r.input_tokens, r.output_tokens) for r in islice(each, DRAWS))
 
 
 @lru_cache(maxsize=KEPT)
-def drawn_sessions(made: Synthetic) -> tuple[Session, ...]:
-    """The sessions of ``made``, kept for those who ask again: many questions have one workload."""
-    return tuple(made.sessions())
+def drawn_sessions(workload: Synthetic) -> tuple[Session, ...]:
+    """The sessions of ``workload``, kept for those who ask again: many questions have one workload."""
+    return tuple(workload.sessions())
 
 
 class _SessionDraw:
@@ -284,7 +284,7 @@ class _SessionDraw:
 
     def __init__(
         self,
-        made: Synthetic,
+        workload: Synthetic,
         arrival: int,
         *,
         number: int,
@@ -292,16 +292,22 @@ class _SessionDraw:
         most: int,
         draws: Mapping[str, Draws],
     ) -> None:
-        self.made, self.arrival, self.own, self.most, self.draws = made, arrival, own, most, draws
+        self.made, self.arrival, self.own, self.most, self.draws = (
+            workload,
+            arrival,
+            own,
+            most,
+            draws,
+        )
         self.requests: list[Request] = []
         self.after: list[tuple[int, ...]] = []
         self.forked = False
-        shared = made.prefix.tokens
+        shared = workload.prefix.tokens
         self.head: TokenRunsPart = ()
         if shared:
-            group = int(draws["prefix"].uniform() * made.prefix.groups)
+            group = int(draws["prefix"].uniform() * workload.prefix.groups)
             self.head = ((group * shared, shared),)
-        self.name = number if made.chains else None
+        self.name = number if workload.chains else None
 
     def session(self) -> Session:
         """Its turns, each of so many calls."""
@@ -431,9 +437,9 @@ def _counts(field: str, text: str) -> Distribution:
     """A distribution of counts, written like one of lengths."""
     if text.isdecimal() and len(text) <= 12:
         check_int(field, int(text), low=1, high=MAX_TURNS)
-    found = parse_length(field, text)
-    check_float(field, found.mean, low=1.0, high=float(MAX_TURNS))
-    return found
+    length = parse_length(field, text)
+    check_float(field, length.mean, low=1.0, high=float(MAX_TURNS))
+    return length
 
 
 _RATED = {
@@ -455,12 +461,12 @@ def parse_rate(field: str, text: str) -> float:
         fix = "Write 2/s, 120/min, 7200/h or 1e6/day."
         raise KvroomError(field, text, "has an unknown unit", fix)
     seconds = _RATES.get(unit, 1.0)
-    asked = number(field, digits, "Write 2/s, 120/min or 7200/h.")
-    if not LEAST_PER_S <= asked / seconds <= MOST_PER_S:
+    count = number(field, digits, "Write 2/s, 120/min or 7200/h.")
+    if not LEAST_PER_S <= count / seconds <= MOST_PER_S:
         low, high = (f"{limit * seconds:.3g}/{unit or 's'}" for limit in (LEAST_PER_S, MOST_PER_S))
         fix = "Write how many come, such as 2/s, 7200/h or 1e6/day."
         raise KvroomError(field, text, f"is outside {low} to {high}", fix)
-    return asked / seconds
+    return count / seconds
 
 
 def parse_arrivals(field: str, text: str) -> Arrivals:
@@ -569,29 +575,29 @@ def parse(spec: str | Mapping[str, Any], field: str = "workload") -> Synthetic:
         for key, value in given.items()
         if value is not None
     }
-    made = Synthetic(**parsed)
-    if "requests" not in parsed and made.arrivals.curve is not None:
-        whole = round(made.arrivals.rate_per_s * daily.DAY_S * made.calls)
-        return replace(made, requests=max(1, min(whole, MAX_REQUESTS)))
-    if "requests" in parsed or not made.users:
-        return made
+    workload = Synthetic(**parsed)
+    if "requests" not in parsed and workload.arrivals.curve is not None:
+        whole = round(workload.arrivals.rate_per_s * daily.DAY_S * workload.calls)
+        return replace(workload, requests=max(1, min(whole, MAX_REQUESTS)))
+    if "requests" in parsed or not workload.users:
+        return workload
     # A closed loop is steady once everybody has come several times.
-    rounds = ceil(CLOSED_LOOP_ROUNDS * made.users * made.turns.mean)
-    return replace(made, requests=max(made.requests, min(rounds, MOST_UNASKED)))
+    rounds = ceil(CLOSED_LOOP_ROUNDS * workload.users * workload.turns.mean)
+    return replace(workload, requests=max(workload.requests, min(rounds, MOST_UNASKED)))
 
 
 def split_spec(spec: str, field: str = "workload") -> dict[str, str]:
     """The keys of a SPEC line with their values as written; KvroomError where a part is no key=value."""
-    found: dict[str, str] = {}
+    words: dict[str, str] = {}
     for part in spec.split(","):
         key, equals, value = part.partition("=")
         key = key.strip()
         if not equals or not value.strip():
             raise KvroomError(field, part, "is no key=value", f"Write it like {EXAMPLE}.")
-        if key in found:
+        if key in words:
             raise KvroomError(field, key, "is said twice", "Write each key once.")
-        found[key] = value.strip()
-    return found
+        words[key] = value.strip()
+    return words
 
 
 def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
@@ -630,9 +636,9 @@ def spreads(workload: Workload) -> bool:
 def spread_of(workload: Workload, limit_tokens: int) -> float:
     """How far lengths of which only the mean is told are drawn from it, over it: at most 0.2, and no further
     than a request may be long."""
-    made = of_workload(workload)
-    drawn = made.within(limit_tokens)
-    each = [getattr(drawn, name) for name in made.spread]
+    synthetic = of_workload(workload)
+    drawn = synthetic.within(limit_tokens)
+    each = [getattr(drawn, name) for name in synthetic.spread]
     return max((x.high / x.mean - 1 for x in each if isinstance(x, Uniform)), default=0.0)
 
 
@@ -652,14 +658,14 @@ def decoding_tokens(workload: Workload) -> int | None:
         return None
     try:
         lengths = replace(workload, arrivals="once", concurrency=None, requests_per_s=None)
-        made = of_workload(lengths)
+        synthetic = of_workload(lengths)
     except KvroomError:
         return None
-    steps = held = 0
-    for prompt, answer in made.lengths():
+    steps = tokens = 0
+    for prompt, answer in synthetic.lengths():
         steps += answer
-        held += answer * (2 * prompt + answer)
-    return max(1, held // (2 * steps)) if steps else None
+        tokens += answer * (2 * prompt + answer)
+    return max(1, tokens // (2 * steps)) if steps else None
 
 
 def _plain_arrivals(workload: Workload) -> str | None:

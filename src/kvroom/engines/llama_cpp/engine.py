@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer
@@ -20,7 +21,7 @@ from kvroom.engines.llama_cpp.support import BUILT_ON, OLLAMA_SUPPORT, SUPPORT
 from kvroom.engines.llama_cpp.versions import BUILDS
 from kvroom.engines.releases import modelled
 from kvroom.engines.serving_rules import ServingRules
-from kvroom.engines.start_rules import Against, StartRule, cache_type
+from kvroom.engines.start_rules import StartRule, cache_type
 from kvroom.hardware.device import Device
 from kvroom.models.dtypes import FP32
 from kvroom.models.kinds import ConvState, LayerKind, RecurrentState
@@ -65,18 +66,10 @@ class LlamaCpp(Engine):
         return serving_rules(deployment, capacity)
 
 
-def _cache_type(deployment: Deployment) -> Against | None:
-    return cache_type(deployment, BUILT_ON.cache_types)
-
-
-def _ollama_cache_type(deployment: Deployment) -> Against | None:
-    return cache_type(deployment, OLLAMA_SUPPORT.cache_types)
-
-
 START_RULES = (
     StartRule(
         name="cache_type",
-        why=_cache_type,
+        why=partial(cache_type, known=BUILT_ON.cache_types),
         source="llama.cpp, common/arg.cpp: kv_cache_types",
         key="kv_dtype",
     ),
@@ -84,7 +77,7 @@ START_RULES = (
 OLLAMA_START_RULES = (
     StartRule(
         name="cache_type",
-        why=_ollama_cache_type,
+        why=partial(cache_type, known=OLLAMA_SUPPORT.cache_types),
         source="Ollama documentation, FAQ: OLLAMA_KV_CACHE_TYPE",
         key="kv_dtype",
     ),

@@ -28,57 +28,57 @@ _PAIRS = re.compile(r"(\w+)=(?:\"([^\"]*)\"|(\S*))")
 _HOST = re.compile(r"CPU|Host|host", re.IGNORECASE)
 
 
-def _buffer(record: Record, found: re.Match[str]) -> None:
+def _buffer(record: Record, match: re.Match[str]) -> None:
     """One device's buffer of weights, cache, state or work; contexts of a draft add none of their own."""
-    record.part(BUFFERS[found["kind"] or "model"], found["device"], size(found["size"]))
+    record.part(BUFFERS[match["kind"] or "model"], match["device"], size(match["size"]))
 
 
-def _cache(record: Record, found: re.Match[str]) -> None:
+def _cache(record: Record, match: re.Match[str]) -> None:
     """One cache: models with windows have two, told apart by cells and layers."""
-    cells, layers = whole(found["cells"]), whole(found["layers"])
-    seqs = re.search(r"(\d+)/(\d+) seqs", found[0])
+    cells, layers = whole(match["cells"]), whole(match["layers"])
+    seqs = re.search(r"(\d+)/(\d+) seqs", match[0])
     slots, streams = (int(seqs[1][:9]), int(seqs[2][:9])) if seqs else (1, 1)
     if cells is not None:
         record.part("cells", f"{cells} x {layers}", cells * max(1, streams))
-    record.part("caches", f"{cells} x {layers}", size(found["size"]))
-    record.add("k_type", found["k"])
-    record.add("v_type", found["v"])
+    record.part("caches", f"{cells} x {layers}", size(match["size"]))
+    record.add("k_type", match["k"])
+    record.add("v_type", match["v"])
     if seqs:
         record.add("n_seq_max", slots)
         record.settings["shared_cells"] = streams == 1 < slots
 
 
-def _self_size(record: Record, found: re.Match[str]) -> None:
-    record.part("caches", "self", size(found["size"]))
+def _self_size(record: Record, match: re.Match[str]) -> None:
+    record.part("caches", "self", size(match["size"]))
 
 
-def _command(record: Record, found: re.Match[str]) -> None:
-    record.settings["command"] = found["rest"]
+def _command(record: Record, match: re.Match[str]) -> None:
+    record.settings["command"] = match["rest"]
 
 
 def _word(name: str) -> Callable[[Record, re.Match[str]], None]:
     """Keeps a setting's word."""
 
-    def keep(record: Record, found: re.Match[str]) -> None:
-        record.settings[name] = found["name"]
+    def keep(record: Record, match: re.Match[str]) -> None:
+        record.settings[name] = match["name"]
 
     return keep
 
 
-def _state(record: Record, found: re.Match[str]) -> None:
+def _state(record: Record, match: re.Match[str]) -> None:
     """The recurrent layers' state, all devices together."""
-    record.part("states", "all", size(found["size"]))
+    record.part("states", "all", size(match["size"]))
 
 
-def _card(record: Record, found: re.Match[str]) -> None:
+def _card(record: Record, match: re.Match[str]) -> None:
     """One card: those that are used, or those that are there, are counted by their names."""
-    record.part("cards " + ("used" if "using" in found[0] else "seen"), found["device"], 1)
-    record.add("gpu", found["gpu"].strip()[:300] or None)
+    record.part("cards " + ("used" if "using" in match[0] else "seen"), match["device"], 1)
+    record.add("gpu", match["gpu"].strip()[:300] or None)
 
 
-def _ftype(record: Record, found: re.Match[str]) -> None:
+def _ftype(record: Record, match: re.Match[str]) -> None:
     """The file's mix as its name is written: ``Q4_K - Medium`` is q4_k_m."""
-    word = re.sub(r"\s*-\s*(Small|Medium|Large)\b", lambda m: "_" + m[1][0], found["name"])
+    word = re.sub(r"\s*-\s*(Small|Medium|Large)\b", lambda m: "_" + m[1][0], match["name"])
     record.settings["file_type"] = word.split()[0].lower()
 
 
@@ -90,18 +90,18 @@ def _server(record: Record, **more: Any) -> dict[str, Any]:
     return server
 
 
-def _environment(record: Record, found: re.Match[str]) -> None:
-    said = re.findall(r"OLLAMA_(\w+):(\S*?)(?=\s|\]|$)", found["rest"])
+def _environment(record: Record, match: re.Match[str]) -> None:
+    said = re.findall(r"OLLAMA_(\w+):(\S*?)(?=\s|\]|$)", match["rest"])
     _server(record, env={name.lower(): value for name, value in said[:100]})
 
 
-def _listening(record: Record, found: re.Match[str]) -> None:
-    _server(record, version=found["engine_version"])
+def _listening(record: Record, match: re.Match[str]) -> None:
+    _server(record, version=match["engine_version"])
 
 
-def _compute(record: Record, found: re.Match[str]) -> None:
+def _compute(record: Record, match: re.Match[str]) -> None:
     """One card as Ollama's server finds it; newer ones call it CUDA0 and describe it."""
-    said = {k: a or b for k, a, b in _PAIRS.findall(found["rest"])}
+    said = {k: a or b for k, a, b in _PAIRS.findall(match["rest"])}
     if said.get("library", "").lower() == "cpu":
         return
     cards = _server(record)["cards"]
@@ -110,9 +110,9 @@ def _compute(record: Record, found: re.Match[str]) -> None:
         cards[said.get("id", str(len(cards)))] = (name[:300], size(said.get("total", "")))
 
 
-def _ollama(record: Record, found: re.Match[str]) -> None:
+def _ollama(record: Record, match: re.Match[str]) -> None:
     kind = {"model weights": "weights", "kv cache": "kv", "compute graph": "compute"}
-    record.part(kind[found["kind"]], found["device"], size(found["size"]))
+    record.part(kind[match["kind"]], match["device"], size(match["size"]))
     record.settings["ollama"] = True
 
 
@@ -137,18 +137,18 @@ def _scheduled(record: Record, match: re.Match[str]) -> None:
             record.add(name, int(said[word][:9]))
 
 
-def _no_room(record: Record, found: re.Match[str]) -> None:
+def _no_room(record: Record, match: re.Match[str]) -> None:
     """A device's allocation that failed; the line behind it says what for."""
     short(record, Shortage(stage=BEFORE[bool(record.parts.get("weights"))],
-                           tried_bytes=size(found["tried"]), text=found[0][:400]))  # fmt: skip
+                           tried_bytes=size(match["tried"]), text=match[0][:400]))  # fmt: skip
 
 
-def _in_bytes(record: Record, found: re.Match[str]) -> None:
+def _in_bytes(record: Record, match: re.Match[str]) -> None:
     """The same without a line of the driver's before it."""
     if not record.shortages:
         stage = BEFORE[bool(record.parts.get("weights"))]
-        tried = size(f"{found['bytes'][:18]} bytes")
-        short(record, Shortage(stage=stage, tried_bytes=tried, text=found[0][:400]))
+        tried = size(f"{match['bytes'][:18]} bytes")
+        short(record, Shortage(stage=stage, tried_bytes=tried, text=match[0][:400]))
 
 
 BEFORE = {False: "load", True: "buffers"}
@@ -156,29 +156,29 @@ BEFORE = {False: "load", True: "buffers"}
 _WHAT = {"kv cache": "cache", "rs cache": "cache", "compute": "buffers", "DSV4": "cache"}
 
 
-def _what_for(record: Record, found: re.Match[str]) -> None:
+def _what_for(record: Record, match: re.Match[str]) -> None:
     """What the buffer was for."""
-    at_stage(record, next((s for w, s in _WHAT.items() if w in found[0]), "load"), found[0])
+    at_stage(record, next((s for w, s in _WHAT.items() if w in match[0]), "load"), match[0])
 
 
-def _system(record: Record, found: re.Match[str]) -> None:
+def _system(record: Record, match: re.Match[str]) -> None:
     """Ollama's own check before it loads."""
     record.settings["ollama"] = True
-    short(record, Shortage(stage="load", tried_bytes=size(found["need"]),
-                           free_bytes=size(found["free"]), text=found[0][:400]))  # fmt: skip
+    short(record, Shortage(stage="load", tried_bytes=size(match["need"]),
+                           free_bytes=size(match["free"]), text=match[0][:400]))  # fmt: skip
 
 
-def _error(record: Record, found: re.Match[str]) -> None:
+def _error(record: Record, match: re.Match[str]) -> None:
     if not record.shortages:
         loaded = any(record.parts.get(name) for name in ("kv", "caches", "compute"))
         stage = "serve" if loaded else BEFORE[bool(record.parts.get("weights"))]
-        short(record, Shortage(stage=stage, text=found[0][:400]))
+        short(record, Shortage(stage=stage, text=match[0][:400]))
 
 
-def _runner(record: Record, found: re.Match[str]) -> None:
+def _runner(record: Record, match: re.Match[str]) -> None:
     record.settings["ollama"] = True
     if not record.shortages:
-        short(record, Shortage(stage="", text=found[0][:400]))
+        short(record, Shortage(stage="", text=match[0][:400]))
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -259,44 +259,6 @@ SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 
 
-def figures(record: Record) -> Figures:
-    """The figures under their common names: of the GPU that holds most, and what host memory holds.
-
-    The cache is keys, values and recurrent state. Where no device's part is printed it is the whole.
-    """
-    found: Figures = {"max_model_len": record.last("n_ctx"), "n_seq_max": record.last("n_seq_max")}
-    cells = record.parts.get("cells")
-    if cells:
-        found["kv_tokens"] = max(cells.values())
-    state = record.parts.get("state") or record.parts.get("states") or {}
-    found["state_bytes"] = sum(state.values()) if state else None
-    parts = _accounts(record)
-    if by_gpu := devices(record):
-        fullest: Figures = max(by_gpu, key=lambda f: sum(f.values()))
-        found |= fullest
-    for key, held in parts.items():
-        if host := [value for key, value in held.items() if _HOST.search(key)]:
-            found[key.replace("_bytes", "_host_bytes")] = sum(host)
-    if not parts["kv_bytes"] and (caches := record.parts.get("caches")):
-        found["kv_bytes"] = sum(caches.values()) + sum(state.values())
-    cards: dict[str, Any] = (record.settings.get(SERVER) or {}).get("cards", {})
-    found["total_gpu_bytes"] = min((card for _, card in cards.values() if card), default=None)
-    for name, value in (record.settings.get("scheduled") or {}).items():
-        if found.get(name) is None:
-            found[name] = value
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def devices(record: Record) -> tuple[Figures, ...]:
-    """What each GPU holds, in the order of their names."""
-    parts = _accounts(record)
-    names = {d for held in parts.values() for d in held if not _HOST.search(d)}
-    return tuple(
-        {key: held[name] for key, held in parts.items() if name in held}
-        for name in sorted(names, key=lambda d: (len(d), d))
-    )
-
-
 def _accounts(record: Record) -> dict[str, dict[str, int]]:
     """Accounts' figures by device."""
     cache, state = record.parts.get("kv", {}), record.parts.get("state", {})
@@ -305,32 +267,6 @@ def _accounts(record: Record) -> dict[str, dict[str, int]]:
         "kv_bytes": {d: cache.get(d, 0) + state.get(d, 0) for d in (*cache, *state)},
         "activation_peak_bytes": record.parts.get("compute", {}),
     }
-
-
-def question(record: Record) -> dict[str, Any]:
-    """The Scenario's keys as far as the log states them."""
-    model = record.last("model") or record.last("name")
-    k, v = record.last("k_type"), record.last("v_type")
-    asked: dict[str, Any] = {"model": model} if model else {}
-    cards = record.parts.get("cards used") or record.parts.get("cards seen") or {}
-    count = len(cards)
-    if record.last("gpu"):
-        asked["gpu"] = record.last("gpu")
-    if record.settings.get("ollama"):
-        asked |= _of_ollama(record)
-        server = (record.settings.get(SERVER) or {}).get("cards", {})
-        names = [name for name, _ in server.values() if name]
-        if names:
-            asked["gpu"], count = names[0], len(server)
-    else:
-        asked |= _of_llama_cpp(record)
-        if k and k != v and v:
-            asked["engine_args"] |= {"cache_type_k": k, "cache_type_v": v}
-    if count > 1:
-        asked["pp"] = count
-    if k and k == v and k != "f16":
-        asked["kv_dtype"] = k
-    return asked
 
 
 def _of_llama_cpp(record: Record) -> dict[str, Any]:
@@ -393,31 +329,78 @@ def _of_ollama(record: Record) -> dict[str, Any]:
     return asked | {"engine_args": args}
 
 
-def quantization(record: Record) -> str | None:
-    """How the file stores its weights: as its header says, else as its name does."""
-    said: str | None = record.settings.get("file_type")
-    named = _FILE_WEIGHTS.search(str(record.last("model") or ""))
-    return said or (named[1].lower() if named else None)
-
-
 class LlamaCppLog(LogReader):
     """llama.cpp's log, and that of what is built on it."""
 
     def figures(self, record: Record) -> Figures:
-        """Of the device that holds most."""
-        return figures(record)
+        """The figures under their common names: of the GPU that holds most, and what host memory holds.
+
+        The cache is keys, values and recurrent state. Where no device's part is printed it is the whole.
+        """
+        found: Figures = {
+            "max_model_len": record.last("n_ctx"),
+            "n_seq_max": record.last("n_seq_max"),
+        }
+        cells = record.parts.get("cells")
+        if cells:
+            found["kv_tokens"] = max(cells.values())
+        state = record.parts.get("state") or record.parts.get("states") or {}
+        found["state_bytes"] = sum(state.values()) if state else None
+        parts = _accounts(record)
+        if by_gpu := self.devices(record):
+            fullest: Figures = max(by_gpu, key=lambda f: sum(f.values()))
+            found |= fullest
+        for key, held in parts.items():
+            if host := [value for key, value in held.items() if _HOST.search(key)]:
+                found[key.replace("_bytes", "_host_bytes")] = sum(host)
+        if not parts["kv_bytes"] and (caches := record.parts.get("caches")):
+            found["kv_bytes"] = sum(caches.values()) + sum(state.values())
+        cards: dict[str, Any] = (record.settings.get(SERVER) or {}).get("cards", {})
+        found["total_gpu_bytes"] = min((card for _, card in cards.values() if card), default=None)
+        for name, value in (record.settings.get("scheduled") or {}).items():
+            if found.get(name) is None:
+                found[name] = value
+        return {key: value for key, value in found.items() if value is not None}
 
     def question(self, record: Record) -> dict[str, Any]:
         """The Scenario's keys as far as the log states them."""
-        return question(record)
+        model = record.last("model") or record.last("name")
+        k, v = record.last("k_type"), record.last("v_type")
+        asked: dict[str, Any] = {"model": model} if model else {}
+        cards = record.parts.get("cards used") or record.parts.get("cards seen") or {}
+        count = len(cards)
+        if record.last("gpu"):
+            asked["gpu"] = record.last("gpu")
+        if record.settings.get("ollama"):
+            asked |= _of_ollama(record)
+            server = (record.settings.get(SERVER) or {}).get("cards", {})
+            names = [name for name, _ in server.values() if name]
+            if names:
+                asked["gpu"], count = names[0], len(server)
+        else:
+            asked |= _of_llama_cpp(record)
+            if k and k != v and v:
+                asked["engine_args"] |= {"cache_type_k": k, "cache_type_v": v}
+        if count > 1:
+            asked["pp"] = count
+        if k and k == v and k != "f16":
+            asked["kv_dtype"] = k
+        return asked
 
     def quantization(self, record: Record) -> str | None:
-        """As the file's header says, else its name."""
-        return quantization(record)
+        """How the file stores its weights: as its header says, else as its name does."""
+        said: str | None = record.settings.get("file_type")
+        named = _FILE_WEIGHTS.search(str(record.last("model") or ""))
+        return said or (named[1].lower() if named else None)
 
     def devices(self, record: Record) -> tuple[Figures, ...]:
-        """Each device's buffers."""
-        return devices(record)
+        """What each GPU holds, in the order of their names."""
+        parts = _accounts(record)
+        names = {d for held in parts.values() for d in held if not _HOST.search(d)}
+        return tuple(
+            {key: held[name] for key, held in parts.items() if name in held}
+            for name in sorted(names, key=lambda d: (len(d), d))
+        )
 
     def weight_dtype(self, word: str) -> str | None:
         """A GGUF type."""

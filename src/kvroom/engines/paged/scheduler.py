@@ -202,7 +202,10 @@ class Scheduler:
                     start, late = remote.tokens, remote.ready_ps > now
             tokens = config.chunk_tokens(0 if late else request.num_tokens - start, limit, budget)
             if tokens < 0:
-                break
+                if not config.passes_over:
+                    break
+                skipped.insert(0, waiting.popleft())
+                continue
             tokens = self._cut(request, start, tokens)
             if (tokens == 0 and not late) or not cache.allocate(
                 request,

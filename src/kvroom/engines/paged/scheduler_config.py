@@ -64,6 +64,9 @@ class SchedulerConfig:
     """A prompt of whole blocks is cut a block before its end too: its last token is computed again."""
     lone_prompt_uncapped: bool = True
     """``long_prefill_token_threshold`` holds back nobody who is alone."""
+    passes_over: bool = False
+    """A whole prompt that a step has no tokens left for is passed over, and those passed over queue the other
+    way round for the next step; else it holds up those behind it."""
 
     @property
     def by_priority(self) -> bool:

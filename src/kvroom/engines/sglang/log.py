@@ -10,7 +10,7 @@ from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
 from kvroom.engines.log_memory import at_stage, memory_shapes
 from kvroom.engines.log_reader import LogReader, Remedy
 from kvroom.engines.log_reprs import read_dict, read_keywords
-from kvroom.engines.log_shapes import Figures, Record, Shape, size, whole
+from kvroom.engines.log_shapes import Figures, Record, Shape, refusal, size, whole
 from kvroom.engines.sglang.flags import MEMORY_FLAGS
 
 ENGINE = "sglang"
@@ -50,10 +50,6 @@ def _state(record: Record, match: re.Match[str]) -> None:
     record.add("state_slots", whole(match["slots"]))
     sizes = re.findall(r"size: (-?[\d.,]+ ?[KMGT]i?B)", match["rest"])
     record.add("state_bytes", sum(size(one_size) or 0 for one_size in sizes))
-
-
-def _refusal(record: Record, match: re.Match[str]) -> None:
-    record.refuse(match[0])
 
 
 FRAMES = {
@@ -100,103 +96,90 @@ SHAPES: tuple[Shape, ...] = (
     Shape("max_total_num_tokens{", r"sglang:max_total_num_tokens\{[^}]*\} {kv_tokens}(?:\.0)?\b"),
     Shape("full_layer_tokens", r"full_layer_tokens={full_tokens}(?:,|\s|$)"),
     Shape("swa_layer_tokens", r"swa_layer_tokens={window_tokens}(?:,|\s|$)"),
-    Shape("Not enough memory", r"Not enough memory.*", read=_refusal),
-    Shape("leave no GPU memory", r"Loaded weights leave no GPU memory.*", read=_refusal),
-    Shape("fill out of memory. Try", r"Prefill out of memory\. Try.*", read=_refusal),
-    Shape("code out of memory. Try", r"Decode out of memory\. Try.*", read=_refusal),
+    Shape("Not enough memory", r"Not enough memory.*", read=refusal),
+    Shape("leave no GPU memory", r"Loaded weights leave no GPU memory.*", read=refusal),
+    Shape("fill out of memory. Try", r"Prefill out of memory\. Try.*", read=refusal),
+    Shape("code out of memory. Try", r"Decode out of memory\. Try.*", read=refusal),
     *memory_shapes("sglang", FRAMES, PRINTED),
     Shape("raph failed: ", r"Capture .*graph failed: .*out of memory.*", read=_captured),
 )
-
-
-def figures(record: Record) -> Figures:
-    """The figures under their common names; of several ranks the one with least free memory."""
-    printed: Figures = {
-        "weights_bytes": record.high("weights_bytes"),
-        "free_before_load_bytes": record.low("free_before_load_bytes"),
-        "free_after_load_bytes": record.low("free_after_load_bytes"),
-        "cuda_graph_bytes": record.high("cuda_graph_bytes"),
-        "kv_tokens": record.low("kv_tokens"),
-        "window_tokens": record.low("window_tokens"),
-        "state_slots": record.low("state_slots"),
-        "state_bytes": record.high("state_bytes"),
-        "max_model_len": record.last("max_model_len"),
-        "max_running_requests": record.low("max_running_requests"),
-        "free_at_end_bytes": record.low("free_at_end_bytes"),
-        "total_gpu_bytes": record.low("total_gpu_bytes"),
-    }
-    if printed["kv_tokens"] is None:
-        printed["kv_tokens"] = (
-            record.low("full_tokens") if "full_tokens" in record.figures else None
-        )
-    if printed["kv_tokens"] is None:
-        printed["kv_tokens"] = record.high("pool_tokens")
-    pools = record.parts.get("kv")
-    if pools:
-        # State has a pool of its own, which is room for cache too.
-        printed["kv_available_bytes"] = sum(pools.values()) + (printed["state_bytes"] or 0)
-    return {key: value for key, value in printed.items() if value is not None}
-
-
-def question(record: Record) -> dict[str, Any]:
-    """The Scenario's keys as far as the log states them."""
-    settings = record.settings
-    keys: dict[str, Any] = {"engine": ENGINE}
-    model = settings.get("model_path")
-    if isinstance(model, str):
-        keys["model"] = model
-    within = settings.get("enable_dp_attention") is True
-    for names, key in ((("tp_size",), "tp"), (("pp_size",), "pp"), (("dp_size",), "dp")):
-        degree = next((settings[name] for name in names if isinstance(settings.get(name), int)), 1)
-        if degree > 1 and not (key == "dp" and within):
-            keys[key] = degree
-    ep = settings.get("ep_size")
-    if isinstance(ep, int) and ep > 1:
-        keys["ep"] = ep
-    length = record.last("max_model_len") or settings.get("context_length")
-    if isinstance(length, int) and length > 0:
-        keys["context_tokens"] = length
-    dtype = settings.get("kv_cache_dtype")
-    if isinstance(dtype, str) and dtype != "auto":
-        keys["kv_dtype"] = dtype
-    elif str(settings.get("stored", "")).startswith("float8"):
-        keys["kv_dtype"] = "fp8"
-    version = record.last("engine_version")
-    if version:
-        keys["engine_version"] = version
-    keys["engine_args"] = {
-        key: value
-        for key, value in settings.items()
-        if key in (*MEMORY_FLAGS, *ADAPTER_FLAGS)
-        and value is not None
-        and value is not False
-        and value != "auto"
-    }
-    if within and isinstance(settings.get("dp_size"), int):
-        keys["engine_args"]["dp_size"] = settings["dp_size"]
-    return keys
-
-
-def quantization(record: Record) -> str | None:
-    """How the log says that the weights are stored, in the engine's word."""
-    word = record.settings.get("quantization")
-    return word if isinstance(word, str) else None
 
 
 class SglangLog(LogReader):
     """SGLang's log."""
 
     def figures(self, record: Record) -> Figures:
-        """Of several ranks the one with least free memory."""
-        return figures(record)
+        """The figures under their common names; of several ranks the one with least free memory."""
+        printed: Figures = {
+            "weights_bytes": record.high("weights_bytes"),
+            "free_before_load_bytes": record.low("free_before_load_bytes"),
+            "free_after_load_bytes": record.low("free_after_load_bytes"),
+            "cuda_graph_bytes": record.high("cuda_graph_bytes"),
+            "kv_tokens": record.low("kv_tokens"),
+            "window_tokens": record.low("window_tokens"),
+            "state_slots": record.low("state_slots"),
+            "state_bytes": record.high("state_bytes"),
+            "max_model_len": record.last("max_model_len"),
+            "max_running_requests": record.low("max_running_requests"),
+            "free_at_end_bytes": record.low("free_at_end_bytes"),
+            "total_gpu_bytes": record.low("total_gpu_bytes"),
+        }
+        if printed["kv_tokens"] is None:
+            printed["kv_tokens"] = (
+                record.low("full_tokens") if "full_tokens" in record.figures else None
+            )
+        if printed["kv_tokens"] is None:
+            printed["kv_tokens"] = record.high("pool_tokens")
+        pools = record.parts.get("kv")
+        if pools:
+            # State has a pool of its own, which is room for cache too.
+            printed["kv_available_bytes"] = sum(pools.values()) + (printed["state_bytes"] or 0)
+        return {key: value for key, value in printed.items() if value is not None}
 
     def question(self, record: Record) -> dict[str, Any]:
         """The Scenario's keys as far as the log states them."""
-        return question(record)
+        settings = record.settings
+        keys: dict[str, Any] = {"engine": ENGINE}
+        model = settings.get("model_path")
+        if isinstance(model, str):
+            keys["model"] = model
+        within = settings.get("enable_dp_attention") is True
+        for names, key in ((("tp_size",), "tp"), (("pp_size",), "pp"), (("dp_size",), "dp")):
+            degree = next(
+                (settings[name] for name in names if isinstance(settings.get(name), int)), 1
+            )
+            if degree > 1 and not (key == "dp" and within):
+                keys[key] = degree
+        ep = settings.get("ep_size")
+        if isinstance(ep, int) and ep > 1:
+            keys["ep"] = ep
+        length = record.last("max_model_len") or settings.get("context_length")
+        if isinstance(length, int) and length > 0:
+            keys["context_tokens"] = length
+        dtype = settings.get("kv_cache_dtype")
+        if isinstance(dtype, str) and dtype != "auto":
+            keys["kv_dtype"] = dtype
+        elif str(settings.get("stored", "")).startswith("float8"):
+            keys["kv_dtype"] = "fp8"
+        version = record.last("engine_version")
+        if version:
+            keys["engine_version"] = version
+        keys["engine_args"] = {
+            key: value
+            for key, value in settings.items()
+            if key in (*MEMORY_FLAGS, *ADAPTER_FLAGS)
+            and value is not None
+            and value is not False
+            and value != "auto"
+        }
+        if within and isinstance(settings.get("dp_size"), int):
+            keys["engine_args"]["dp_size"] = settings["dp_size"]
+        return keys
 
     def quantization(self, record: Record) -> str | None:
-        """As ``ServerArgs`` says."""
-        return quantization(record)
+        """How the log says that the weights are stored, in the engine's word."""
+        word = record.settings.get("quantization")
+        return word if isinstance(word, str) else None
 
     def remedy(self, refusal: str, printed: Mapping[str, Any]) -> Remedy | None:
         """What its own messages ask for."""

@@ -5,6 +5,8 @@ Whether its pools hold anything beside the weights is its own arithmetic (``engi
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvroom.engines.flags import plain_args
 from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.start_rules import (
@@ -18,18 +20,8 @@ from kvroom.engines.start_rules import (
 from kvroom.scenario.values import number_of
 from kvroom.sharding.deployment import Deployment
 
-Why = Against | None
 
-
-def _card(deployment: Deployment) -> Why:
-    return too_old(deployment, SUPPORT.capability, "SGLang")
-
-
-def _cache_type(deployment: Deployment) -> Why:
-    return cache_type(deployment, SUPPORT.cache_types)
-
-
-def _whole_gb(deployment: Deployment) -> Why:
+def _whole_gb(deployment: Deployment) -> Against | None:
     size = plain_args(deployment.args).get("hicache_size")
     number = number_of(size) if isinstance(size, str) else size
     if not isinstance(number, float) or isinstance(size, int) or "." not in str(size):
@@ -45,13 +37,13 @@ def _whole_gb(deployment: Deployment) -> Why:
 START_RULES = (
     StartRule(
         name="card",
-        why=_card,
+        why=partial(too_old, least=SUPPORT.capability, engine="SGLang"),
         source="SGLang, ModelRunner: only supports sm75 and above",
         unsupported=True,
     ),
     StartRule(
         name="cache_type",
-        why=_cache_type,
+        why=partial(cache_type, known=SUPPORT.cache_types),
         source="SGLang, choices of --kv-cache-dtype",
         key="kv_dtype",
     ),

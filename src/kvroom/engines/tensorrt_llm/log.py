@@ -99,65 +99,55 @@ SHAPES: tuple[Shape, ...] = (
 )
 
 
-def figures(record: Record) -> Figures:
-    """The figures under their common names; of the two caches that are made the second."""
-    latest = (
-        "kv_available_bytes", "kv_tokens", "num_blocks", "max_model_len", "max_running_requests",
-        "free_gpu_memory_fraction", "tokens_per_block",
-    )  # fmt: skip
-    printed: Figures = {n: record.last(n) for n in latest}
-    printed["block_size"] = printed.pop("tokens_per_block")
-    printed["weights_bytes"] = record.high("weights_bytes")
-    printed["total_gpu_bytes"] = record.low("total_gpu_bytes")
-    printed["free_after_load_bytes"] = record.low("free_after_load_bytes")
-    pools = record.parts.get("blocks")
-    if pools and printed["num_blocks"] is None:
-        printed["num_blocks"] = list(pools.values())[-1]
-    if printed["kv_tokens"] is None and printed["num_blocks"] and printed["block_size"]:
-        printed["kv_tokens"] = printed["num_blocks"] * printed["block_size"]
-    return {key: value for key, value in printed.items() if value is not None}
-
-
-def question(record: Record) -> dict[str, Any]:
-    """The Scenario's keys as far as the log states them."""
-    settings = record.settings
-    keys: dict[str, Any] = {"engine": ENGINE}
-    if isinstance(settings.get("model"), str):
-        keys["model"] = settings["model"]
-    for name, key in (
-        ("tensor_parallel_size", "tp"),
-        ("pipeline_parallel_size", "pp"),
-        ("moe_expert_parallel_size", "ep"),
-    ):
-        if isinstance(settings.get(name), int) and settings[name] > 1:
-            keys[key] = settings[name]
-    length = settings.get("max_seq_len") or record.last("max_model_len")
-    if isinstance(length, int) and length > 0:
-        keys["context_tokens"] = length
-    version = record.last("engine_version")
-    if version:
-        keys["engine_version"] = version
-    args: dict[str, Any] = {}
-    for name in ("max_batch_size", "max_num_tokens"):
-        if isinstance(settings.get(name), int):
-            args[name] = settings[name]
-    share = record.last("free_gpu_memory_fraction")
-    if share is not None and 0 < share <= 1:
-        args["free_gpu_memory_fraction"] = share
-    keys["engine_args"] = args
-    return keys
-
-
 class TensorrtLlmLog(LogReader):
     """TensorRT-LLM's log, which does not say how weights are stored."""
 
     def figures(self, record: Record) -> Figures:
-        """Of the two caches that are made the second."""
-        return figures(record)
+        """The figures under their common names; of the two caches that are made the second."""
+        latest = (
+            "kv_available_bytes", "kv_tokens", "num_blocks", "max_model_len", "max_running_requests",
+            "free_gpu_memory_fraction", "tokens_per_block",
+        )  # fmt: skip
+        printed: Figures = {n: record.last(n) for n in latest}
+        printed["block_size"] = printed.pop("tokens_per_block")
+        printed["weights_bytes"] = record.high("weights_bytes")
+        printed["total_gpu_bytes"] = record.low("total_gpu_bytes")
+        printed["free_after_load_bytes"] = record.low("free_after_load_bytes")
+        pools = record.parts.get("blocks")
+        if pools and printed["num_blocks"] is None:
+            printed["num_blocks"] = list(pools.values())[-1]
+        if printed["kv_tokens"] is None and printed["num_blocks"] and printed["block_size"]:
+            printed["kv_tokens"] = printed["num_blocks"] * printed["block_size"]
+        return {key: value for key, value in printed.items() if value is not None}
 
     def question(self, record: Record) -> dict[str, Any]:
         """The Scenario's keys as far as the log states them."""
-        return question(record)
+        settings = record.settings
+        keys: dict[str, Any] = {"engine": ENGINE}
+        if isinstance(settings.get("model"), str):
+            keys["model"] = settings["model"]
+        for name, key in (
+            ("tensor_parallel_size", "tp"),
+            ("pipeline_parallel_size", "pp"),
+            ("moe_expert_parallel_size", "ep"),
+        ):
+            if isinstance(settings.get(name), int) and settings[name] > 1:
+                keys[key] = settings[name]
+        length = settings.get("max_seq_len") or record.last("max_model_len")
+        if isinstance(length, int) and length > 0:
+            keys["context_tokens"] = length
+        version = record.last("engine_version")
+        if version:
+            keys["engine_version"] = version
+        args: dict[str, Any] = {}
+        for name in ("max_batch_size", "max_num_tokens"):
+            if isinstance(settings.get(name), int):
+                args[name] = settings[name]
+        share = record.last("free_gpu_memory_fraction")
+        if share is not None and 0 < share <= 1:
+            args["free_gpu_memory_fraction"] = share
+        keys["engine_args"] = args
+        return keys
 
 
 LOG = TensorrtLlmLog(engine=ENGINE, shapes=SHAPES, scales=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvroom.engines.start_rules import Against, StartRule, cache_type, too_old
 from kvroom.engines.tensorrt_llm.support import SUPPORT
 from kvroom.sharding.deployment import Deployment
 
-Why = Against | None
 
-
-def _vendor(deployment: Deployment) -> Why:
+def _vendor(deployment: Deployment) -> Against | None:
     vendor = deployment.device.vendor.lower()
     if vendor in (*SUPPORT.vendors, "unknown", "none", ""):
         return None
@@ -17,14 +17,6 @@ def _vendor(deployment: Deployment) -> Why:
         f"TensorRT-LLM runs on NVIDIA GPUs only, and {deployment.device.name} is of another maker",
         "vLLM or SGLang",
     )
-
-
-def _card(deployment: Deployment) -> Why:
-    return too_old(deployment, SUPPORT.capability, "TensorRT-LLM")
-
-
-def _cache_type(deployment: Deployment) -> Why:
-    return cache_type(deployment, SUPPORT.cache_types)
 
 
 START_RULES = (
@@ -36,13 +28,13 @@ START_RULES = (
     ),
     StartRule(
         name="card",
-        why=_card,
+        why=partial(too_old, least=SUPPORT.capability, engine="TensorRT-LLM"),
         source="TensorRT-LLM documentation, support matrix (1.0): Ampere or later",
         unsupported=True,
     ),
     StartRule(
         name="cache_type",
-        why=_cache_type,
+        why=partial(cache_type, known=SUPPORT.cache_types),
         source="TensorRT-LLM, KvCacheConfig.dtype",
         key="kv_dtype",
     ),

@@ -46,7 +46,7 @@ class VllmWorkings(VllmSetup):
     @property
     def hybrid(self) -> bool:
         """Whether the hybrid cache manager groups the layers."""
-        if not self.rules.hybrid_manager or turns_manager_off(self):
+        if not self.rules.hybrid_manager or self.first_engine or turns_manager_off(self):
             return False
         chunked = any(isinstance(kind, ChunkedAttention) for kind, _ in self.d.model.stores)
         if self.flags.hybrid_off is None:

@@ -33,6 +33,7 @@ from kvroom.engines.no_card import (
     stand_in_for_driver,
     stand_in_for_kernels,
 )
+from kvroom.engines.vllm.spared import spare, spared_request
 
 REFUSALS = (ValueError, NotImplementedError, AssertionError)
 """How vLLM refuses a configuration."""
@@ -507,7 +508,15 @@ class Hashes:
     def __call__(self, request: Any) -> list[bytes]:
         """The hashes of its blocks that have filled up since the last call."""
         have, full = len(request.block_hashes), request.num_tokens // self.tokens
-        return [self.at(place) for place in range(have, full)] if full > have else []
+        if full <= have:
+            return []
+        names, unit, named = self.names, self.unit, self.named
+        own = -(self.index + 1) << PLACE_BITS
+        shared = [
+            names[place // unit] << PLACE_BITS | place for place in range(have, min(full, named))
+        ]
+        numbers = shared + [own | place for place in range(max(have, named), full)]
+        return [number.to_bytes(32, "little", signed=True) for number in numbers]
 
     def at(self, place: int) -> bytes:
         """The hash of one block: of its name and place, or its request's own."""
@@ -672,6 +681,8 @@ class Player:
         self.by_itself = hasattr(self.scheduler, "_spec_token_placeholders")
         hashes = hasattr(self.scheduler.kv_cache_manager, "req_to_block_hashes")
         self.by_tokens = hashes and not hasattr(core, "request_block_hasher")
+        self.request = spared_request(_named("Request"))
+        spare(self.scheduler)
         self.model_output = _named("ModelRunnerOutput")
         fields = dataclasses.fields(self.model_output)
         kinds = {field.name: str(field.type) for field in fields}
@@ -761,7 +772,7 @@ class Player:
             params = make(max_tokens=length, ignore_eos=True, detokenize=False)
             self.params[length] = params
         request = filled(
-            _named("Request"),
+            self.request,
             request_id=name,
             prompt_token_ids=ids,
             sampling_params=params,
@@ -770,6 +781,8 @@ class Player:
             priority=priority,
             block_hasher=hasher,
         )
+        if hasattr(request, "begin"):
+            request.begin(self.hash_tokens)
         self.scheduler.add_request(request)
 
     def schedule(self) -> dict[str, Any]:

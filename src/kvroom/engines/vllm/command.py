@@ -84,10 +84,10 @@ class VllmCommandLine(CommandLine):
             extra["num_cpu_blocks"] = host // max(1, asked.block_bytes)
         if again:
             extra["store_threshold"] = 2
-        connector = {
+        native: dict[str, Any] = {
             "kv_connector": OFFLOADING, "kv_role": "kv_both", "kv_connector_extra_config": extra,
         }  # fmt: skip
-        return {"kv_transfer_config": connector}, {}
+        return {"kv_transfer_config": native}, {}
 
     def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
         """Its own offloading, where that serves no groups yet, starts with the hybrid manager off only."""

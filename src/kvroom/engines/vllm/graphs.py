@@ -141,7 +141,7 @@ def captures(vllm_setup: VllmSetup, batch: Batching) -> Captures:
     return Captures(pieces=len(sizes), whole=decodes)
 
 
-def graph_bytes(vllm_setup: VllmSetup, rank: Rank, made: Captures) -> tuple[int, int, int]:
+def graph_bytes(vllm_setup: VllmSetup, rank: Rank, captures: Captures) -> tuple[int, int, int]:
     """(bytes, low, high) of the graphs as they come to be."""
     layers = len(rank.layers)
     if vllm_setup.first_engine:
@@ -152,16 +152,18 @@ def graph_bytes(vllm_setup: VllmSetup, rank: Rank, made: Captures) -> tuple[int,
         each = 3.8 + 0.147 * layers
     if vllm_setup.platform.hip:
         each *= ROCM_RATIO
-    size = round(made.count * each * MIB)
+    size = round(captures.count * each * MIB)
     return size, round(0.7 * size), round(1.5 * size)
 
 
-def estimated_bytes(vllm_setup: VllmSetup, rank: Rank, made: Captures) -> tuple[int, int, int]:
+def estimated_bytes(vllm_setup: VllmSetup, rank: Rank, captures: Captures) -> tuple[int, int, int]:
     """(bytes, low, high) of what the engine itself takes off its cache for them: the first graph of each
     kind as measured, and as much for every other as the next one took."""
-    if not made.count:
+    if not captures.count:
         return 0, 0, 0
-    size = (made.count - 1) * _each(vllm_setup, rank) + _accumulators(vllm_setup, rank, made)
+    size = (captures.count - 1) * _each(vllm_setup, rank) + _accumulators(
+        vllm_setup, rank, captures
+    )
     return size, round(0.85 * size), round(1.25 * size)
 
 
@@ -176,9 +178,9 @@ def _each(vllm_setup: VllmSetup, rank: Rank) -> int:
     return round((0.8 + 0.245 * layers if _wide(vllm_setup, rank) else 1.2 + 0.16 * layers) * MIB)
 
 
-def _accumulators(vllm_setup: VllmSetup, rank: Rank, made: Captures) -> int:
+def _accumulators(vllm_setup: VllmSetup, rank: Rank, captures: Captures) -> int:
     """FlashAttention 3's accumulators of the largest decode, which only the first whole graph takes."""
-    if vllm_setup.platform.cuda != HOPPER or not made.whole:
+    if vllm_setup.platform.cuda != HOPPER or not captures.whole:
         return 0
     heads = [
         (kind.q_heads, kind.v_dim) for kind, _ in rank.stores if isinstance(kind, HeadedAttention)

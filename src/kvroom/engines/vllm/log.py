@@ -10,7 +10,7 @@ from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
 from kvroom.engines.log_memory import at_stage, memory_shapes
 from kvroom.engines.log_reader import LogReader, PrintedStart, Remedy
 from kvroom.engines.log_reprs import read_dict, read_keywords
-from kvroom.engines.log_shapes import Figures, Record, Shape, size
+from kvroom.engines.log_shapes import Figures, Record, Shape, refusal, size
 from kvroom.engines.vllm.flags import MEMORY_FLAGS
 from kvroom.engines.vllm.remedies import remedy
 from kvroom.engines.vllm.versions import parse_release, rules_of, since
@@ -67,10 +67,6 @@ def _stored(record: Record, match: re.Match[str]) -> None:
 
 def _padding(record: Record, match: re.Match[str]) -> None:
     record.part("padding", match["layers"] + " " + match["share"], int(match["layers"][:9]))
-
-
-def _refusal(record: Record, match: re.Match[str]) -> None:
-    record.refuse(match[0])
 
 
 def _free(record: Record, match: re.Match[str]) -> None:
@@ -227,86 +223,22 @@ SHAPES: tuple[Shape, ...] = (
     Shape("vailable KV cache memory (", r"available KV cache memory \({kv_available_bytes}\)"),
     Shape("max seq len (", r"max seq len \({max_model_len}\)"),
     Shape("aximum model length is", r"maximum model length is {estimated_max_len}"),
-    Shape("KV cache is needed", r"To serve at least one request.*", read=_refusal),
+    Shape("KV cache is needed", r"To serve at least one request.*", read=refusal),
     Shape("stored in KV cache (", r"stored in KV cache \({kv_tokens}\)"),
-    Shape("stored in KV cache (", r"The model's max seq len.*", read=_refusal),
-    Shape("for the cache blocks", r"No available memory for the cache blocks.*", read=_refusal),
+    Shape("stored in KV cache (", r"The model's max seq len.*", read=refusal),
+    Shape("for the cache blocks", r"No available memory for the cache blocks.*", read=refusal),
     Shape(
         "available Mamba cache",
         r"max_num_seqs \({max_num_seqs}\) exceeds available Mamba cache blocks \({num_blocks}\)",
     ),
-    Shape("available Mamba cache", r"max_num_seqs \(\d+\) exceeds.*", read=_refusal),
-    Shape("less than desired GPU", r"Free memory on device.*", read=_refusal),
+    Shape("available Mamba cache", r"max_num_seqs \(\d+\) exceeds.*", read=refusal),
+    Shape("less than desired GPU", r"Free memory on device.*", read=refusal),
     # no room for an allocation
     *memory_shapes("vllm", FRAMES, PRINTED),
     Shape("warming up sampler", r"CUDA out of memory occurred when warming up.*", read=_sampler),
     # the card, where a kernel's tuning file names it
     Shape("device_name=", r"device_name={gpu}(?:,dtype|,block|\.json|$|\s)"),
 )  # fmt: skip
-
-
-def figures(record: Record) -> Figures:
-    """The figures under their common names: of several ranks the one that binds.
-
-    Blocks are those of the rank with least; the same holds for what is left for cache. Since 0.20 what
-    is printed as activation holds the graphs' estimate too, which is taken off where it is printed.
-    """
-    low = (
-        "kv_available_bytes", "kv_tokens", "num_blocks", "max_concurrency", "total_gpu_bytes",
-        "free_before_load_bytes", "max_model_len", "needed_bytes", "estimated_max_len",
-        "gpu_memory_utilization", "requested_bytes", "block_size", "max_num_batched_tokens",
-    )  # fmt: skip
-    high = (
-        "weights_bytes", "non_torch_bytes", "activation_peak_bytes", "cuda_graph_bytes",
-        "cuda_graph_estimate_bytes", "consumed_bytes",
-    )  # fmt: skip
-    printed: Figures = {n: record.low(n) for n in low} | {n: record.high(n) for n in high}
-    printed["max_model_len"] = record.last("max_model_len")
-    if "blocks_override" in record.figures:  # what was found before it is left out
-        printed["num_blocks"] = record.last("blocks_override")
-    weights, consumed = printed["weights_bytes"], printed["consumed_bytes"]
-    estimate, activation = printed["cuda_graph_estimate_bytes"], printed["activation_peak_bytes"]
-    if consumed is not None and weights is not None and printed["non_torch_bytes"] is None:
-        printed["non_torch_bytes"] = max(0, consumed - weights)
-    if consumed is not None and None not in (estimate, activation) and activation > estimate > 0:
-        printed["activation_peak_bytes"] = activation - estimate
-    peak = record.high("peak_torch_bytes")
-    if activation is None and peak is not None and weights is not None and peak > weights:
-        printed["activation_peak_bytes"] = peak - weights
-    return {key: value for key, value in printed.items() if value is not None}
-
-
-def question(record: Record) -> dict[str, Any]:
-    """The Scenario's keys as far as the log states them."""
-    config = record.settings.get("config") or {}
-    settings = {key: value for key, value in record.settings.items() if key not in UNASKED}
-    keys: dict[str, Any] = {"engine": ENGINE}
-    model = config.get("model") or settings.get("model_tag") or settings.get("model")
-    if isinstance(model, str):
-        keys["model"] = model
-    if record.last("gpu"):
-        keys["gpu"] = record.last("gpu")
-    for name, key in DEGREES.items():
-        # Each replica's own configuration says that it is the only one.
-        stated = [config.get(name), settings.get(name)]
-        degree = max((value for value in stated if isinstance(value, int)), default=1)
-        if degree > 1:
-            keys[key] = degree
-    if settings.get("enable_expert_parallel") is True:
-        keys["ep"] = keys.get("tp", 1) * keys.get("dp", 1)
-    length = (
-        record.last("max_model_len") or config.get("max_seq_len") or settings.get("max_model_len")
-    )
-    if isinstance(length, int) and length > 0:
-        keys["context_tokens"] = length
-    dtype = settings.get("kv_cache_dtype") or config.get("kv_cache_dtype")
-    if isinstance(dtype, str) and dtype != "auto":
-        keys["kv_dtype"] = dtype
-    version = record.last("engine_version")
-    if version:
-        keys["engine_version"] = version
-    keys["engine_args"] = _flags(settings, config, record)
-    return keys
 
 
 def _flags(
@@ -360,27 +292,85 @@ def _speculation(stated: Any, config: Any) -> dict[str, Any]:
     return {key: value for key, value in words.items() if key in known and value is not None}
 
 
-def quantization(record: Record) -> str | None:
-    """How the log says that the weights are stored, in the engine's word."""
-    config = record.settings.get("config") or {}
-    word = record.settings.get("quantization") or config.get("quantization")
-    return word if isinstance(word, str) else None
-
-
 class VllmLog(LogReader):
     """vLLM's log."""
 
     def figures(self, record: Record) -> Figures:
-        """Of several ranks the one with least room."""
-        return figures(record)
+        """The figures under their common names: of several ranks the one that binds.
+
+        Blocks are those of the rank with least; the same holds for what is left for cache. Since 0.20 what
+        is printed as activation holds the graphs' estimate too, which is taken off where it is printed.
+        """
+        low = (
+            "kv_available_bytes", "kv_tokens", "num_blocks", "max_concurrency", "total_gpu_bytes",
+            "free_before_load_bytes", "max_model_len", "needed_bytes", "estimated_max_len",
+            "gpu_memory_utilization", "requested_bytes", "block_size", "max_num_batched_tokens",
+        )  # fmt: skip
+        high = (
+            "weights_bytes", "non_torch_bytes", "activation_peak_bytes", "cuda_graph_bytes",
+            "cuda_graph_estimate_bytes", "consumed_bytes",
+        )  # fmt: skip
+        printed: Figures = {n: record.low(n) for n in low} | {n: record.high(n) for n in high}
+        printed["max_model_len"] = record.last("max_model_len")
+        if "blocks_override" in record.figures:  # what was found before it is left out
+            printed["num_blocks"] = record.last("blocks_override")
+        weights, consumed = printed["weights_bytes"], printed["consumed_bytes"]
+        estimate, activation = (
+            printed["cuda_graph_estimate_bytes"],
+            printed["activation_peak_bytes"],
+        )
+        if consumed is not None and weights is not None and printed["non_torch_bytes"] is None:
+            printed["non_torch_bytes"] = max(0, consumed - weights)
+        if (
+            consumed is not None
+            and None not in (estimate, activation)
+            and activation > estimate > 0
+        ):
+            printed["activation_peak_bytes"] = activation - estimate
+        peak = record.high("peak_torch_bytes")
+        if activation is None and peak is not None and weights is not None and peak > weights:
+            printed["activation_peak_bytes"] = peak - weights
+        return {key: value for key, value in printed.items() if value is not None}
 
     def question(self, record: Record) -> dict[str, Any]:
         """The Scenario's keys as far as the log states them."""
-        return question(record)
+        config = record.settings.get("config") or {}
+        settings = {key: value for key, value in record.settings.items() if key not in UNASKED}
+        keys: dict[str, Any] = {"engine": ENGINE}
+        model = config.get("model") or settings.get("model_tag") or settings.get("model")
+        if isinstance(model, str):
+            keys["model"] = model
+        if record.last("gpu"):
+            keys["gpu"] = record.last("gpu")
+        for name, key in DEGREES.items():
+            # Each replica's own configuration says that it is the only one.
+            stated = [config.get(name), settings.get(name)]
+            degree = max((value for value in stated if isinstance(value, int)), default=1)
+            if degree > 1:
+                keys[key] = degree
+        if settings.get("enable_expert_parallel") is True:
+            keys["ep"] = keys.get("tp", 1) * keys.get("dp", 1)
+        length = (
+            record.last("max_model_len")
+            or config.get("max_seq_len")
+            or settings.get("max_model_len")
+        )
+        if isinstance(length, int) and length > 0:
+            keys["context_tokens"] = length
+        dtype = settings.get("kv_cache_dtype") or config.get("kv_cache_dtype")
+        if isinstance(dtype, str) and dtype != "auto":
+            keys["kv_dtype"] = dtype
+        version = record.last("engine_version")
+        if version:
+            keys["engine_version"] = version
+        keys["engine_args"] = _flags(settings, config, record)
+        return keys
 
     def quantization(self, record: Record) -> str | None:
-        """As the flags or the configuration line say."""
-        return quantization(record)
+        """How the log says that the weights are stored, in the engine's word."""
+        config = record.settings.get("config") or {}
+        word = record.settings.get("quantization") or config.get("quantization")
+        return word if isinstance(word, str) else None
 
     def remedy(self, refusal: str, printed: Mapping[str, Any]) -> Remedy | None:
         """The flag that each of its own messages asks for."""

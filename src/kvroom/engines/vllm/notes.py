@@ -5,6 +5,8 @@ from __future__ import annotations
 from kvroom.engines.releases import shown
 from kvroom.engines.vllm.capacity import VllmPool
 from kvroom.engines.vllm.connectors import turns_manager_off
+from kvroom.engines.vllm.first_engine import TWO_ENGINES
+from kvroom.engines.vllm.model_classes import model_classes
 from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.versions import since
@@ -19,9 +21,23 @@ def notes(
     types = {spec.type for _, spec in pages.specs}
     near = types & {"window", "chunked"}
     notes: list[str] = []
+    name = model_classes().of(setup.d.model)
+    first = model_classes().came.get(name)
+    if first is not None and setup.release < first:
+        notes.append(
+            f"vLLM {release} has no {name} of its own (it came with {shown(first)}): "
+            "transformers' class stands in, where that beside it has one"
+        )
+    if setup.first_engine and setup.release >= TWO_ENGINES[0]:
+        notes.append(
+            f"vLLM {release} serves this by its first engine, V0 ({setup.first_engine_for}): batches and "
+            "what is kept beside the cache are V0's here, but simulate's scheduler is V1's"
+        )
     if near and "full" in types and not hybrid:
         why = "it is off here"
-        if not rules.hybrid_manager:
+        if setup.first_engine:
+            why = f"it came with V1 and this is V0 ({setup.first_engine_for})"
+        elif not rules.hybrid_manager:
             why = "it came with 0.9.1 and this is " + release
         elif connector := turns_manager_off(setup):
             why = f"off beside {connector}, which serves no groups in {release}"

@@ -391,7 +391,9 @@ class Pages:
             case Latent():
                 return Spec("latent", tokens, page, (kind.latent_dim + kind.rope_dim, 0))
             case SlidingWindow():
-                return Spec("window", tokens, page, _heads(kind), window=kind.window)
+                farther = self.rules.cohere_reach and self.d.model.model_type.startswith("cohere2")
+                reach = kind.window + farther
+                return Spec("window", tokens, page, _heads(kind), window=reach)
             case ChunkedAttention() if self.rules.chunked_specs:
                 return Spec("chunked", tokens, page, _heads(kind), window=kind.chunk)
             case CrossAttention():

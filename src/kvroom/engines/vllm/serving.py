@@ -79,6 +79,7 @@ def serving_rules(deployment: Deployment) -> ServingRules:
         else "fcfs",
         tries_others=paged.rules.priority_tries_others,
         lone_prompt_uncapped=paged.rules.lone_prompt_uncapped,
+        passes_over=paged.rules.passes_over,
         state_short_of_end=paged.rules.state_short_of_end,
     )
     setup = SchedulerSetup(

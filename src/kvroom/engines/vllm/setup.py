@@ -7,6 +7,7 @@ from functools import cached_property
 
 from kvroom.engines import flags as read
 from kvroom.engines.releases import Release, nearest_release
+from kvroom.engines.vllm.first_engine import first_engine_for
 from kvroom.engines.vllm.flags import KNOWN_FLAGS, VllmFlags, positive, read_flags
 from kvroom.engines.vllm.platform import VllmPlatform, platform_of
 from kvroom.engines.vllm.versions import VllmRules, parse_release, rules_of
@@ -14,8 +15,6 @@ from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import most_experts
 
-V1_ENGINE: Release = (0, 8, 0)
-"""The release whose default engine is the one modelled; before, V0 ran."""
 FAR: Release = (9999, 9999, 9999)
 
 
@@ -48,7 +47,12 @@ class VllmSetup:
     @cached_property
     def first_engine(self) -> bool:
         """Whether vLLM's first engine (V0) runs, whose batch and baseline are others."""
-        return self.release < V1_ENGINE
+        return bool(self.first_engine_for)
+
+    @cached_property
+    def first_engine_for(self) -> str:
+        """Why it does; "" where it does not."""
+        return first_engine_for(self.d, self.release)
 
     @cached_property
     def experts(self) -> bool:

@@ -24,9 +24,10 @@ from kvroom.engines.vllm.defaults import batch_refusal, batching
 from kvroom.engines.vllm.encoding import largest_item
 from kvroom.engines.vllm.graphs import captures
 from kvroom.engines.vllm.memory import Budget
+from kvroom.engines.vllm.model_classes import model_classes, stood_in
 from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import VllmSetup
-from kvroom.engines.vllm.support import DROPPED, SUPPORT
+from kvroom.engines.vllm.support import SUPPORT
 from kvroom.models.kinds import SlidingWindow
 from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
@@ -189,20 +190,24 @@ def _windows_off(setup: VllmSetup) -> Why:
 
 
 def _architecture(setup: VllmSetup) -> Why:
-    """The model's class is in the release no longer."""
-    last = DROPPED.get(setup.d.model.architecture)
-    if last is None or setup.release <= last:
+    """The model's class is not in the release yet, or no longer."""
+    classes = model_classes()
+    name = classes.of(setup.d.model)
+    first, last = classes.came.get(name), classes.last.get(name)
+    if last is not None and setup.release > last and name not in classes.carried:
+        return Against(f"vLLM dropped {name} after {shown(last)}", f"vLLM {shown(last)} or older")
+    if first is None or setup.release >= first or stood_in(setup):
         return None
     return Against(
-        f"vLLM dropped {setup.d.model.architecture} after {shown(last)}",
-        f"vLLM {shown(last)} or older",
+        f"vLLM {shown(setup.release)} has no {name}; it came with {shown(first)}",
+        f"vLLM {shown(first)} or newer",
     )
 
 
 def _free_memory(pool_question: PoolQuestion) -> Why:
     """The share must be free when the start's snapshot is taken, after context and process groups."""
     setup, budget = pool_question.s, pool_question.budget
-    if setup.flags.cache_bytes is not None or not setup.rules.start_snapshot:
+    if setup.flags.cache_bytes is not None or not setup.rules.start_snapshot or setup.first_engine:
         return None
     known = setup.d.known_bytes.get("free_before_load")
     free = budget.gpu_bytes - budget.outside[1] if known is None else known
@@ -290,7 +295,7 @@ START_RULES = (
     StartRule(
         name="architecture",
         why=_architecture,
-        source="vLLM 0.33.0, model_executor/models/registry.py: _PREVIOUSLY_SUPPORTED_MODELS",
+        source="vLLM, model_executor/models/registry.py of each release from 0.8.5 on",
         unsupported=True,
         key="model",
     ),

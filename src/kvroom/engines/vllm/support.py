@@ -5,7 +5,6 @@ Sources: ``CacheDType`` of its ``config/cache.py``, its least compute capability
 
 from __future__ import annotations
 
-from kvroom.engines.releases import Release
 from kvroom.engines.support import (
     CDNA,
     TENSORS,
@@ -22,37 +21,6 @@ _KV = "vLLM documentation, Quantized KV Cache; engine arguments of 0.4.2"
 _HARDWARE = "vLLM documentation, Quantization, Supported Hardware (0.14)"
 _FP8 = "vLLM documentation, FP8 W8A8 (0.32)"
 _TRANSFORMER_ENGINE = "Transformer Engine documentation, support matrix of data types"
-
-DROPPED: dict[str, Release] = {
-    architecture: release
-    for release, architectures in {
-        (0, 9, 2): ("Phi3SmallForCausalLM"),
-        (0, 10, 2): ("DonutForConditionalGeneration MotifForCausalLM Phi4FlashForCausalLM"),
-        (0, 22, 0): ("JAISLMHeadModel"),
-        (0, 23, 0): (
-            "BaiChuanForCausalLM BaichuanForCausalLM BambaForCausalLM "
-            "InternLM2VEForCausalLM InternLMForCausalLM MiniMaxM1ForCausalLM "
-            "MiniMaxText01ForCausalLM MiniMaxVL01ForConditionalGeneration "
-            "QWenLMHeadModel QwenVLForConditionalGeneration "
-            "Tarsier2ForConditionalGeneration XverseForCausalLM"
-        ),
-        (0, 24, 0): (
-            "AquilaForCausalLM AquilaModel Grok1ForCausalLM Grok1ModelForCausalLM "
-            "MantisForConditionalGeneration TarsierForConditionalGeneration"
-        ),
-        (0, 25, 0): ("TeleChatForCausalLM"),
-        (0, 26, 0): ("OuroForCausalLM Plamo2ForCausalLM"),
-        (0, 28, 0): (
-            "ArcticForCausalLM Cheers CheersForConditionalGeneration "
-            "Fairseq2LlamaForCausalLM FireRedLIDForConditionalGeneration GritLM "
-            "HCXVisionForCausalLM MPTForCausalLM MptForCausalLM "
-            "PrithviGeoSpatialMAE RWForCausalLM StableLMEpochForCausalLM"
-        ),
-    }.items()
-    for architecture in architectures.split()
-}
-"""Model classes that are in vLLM no longer → the last release that had them (its registry's own
-list, 0.33.0), but for those that transformers' own class takes over as it is."""
 
 SUPPORT = Support(
     cache={

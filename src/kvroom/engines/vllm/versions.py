@@ -67,6 +67,8 @@ class VllmRules:
     shares_hunyuan: bool = True
     """Hunyuan's layers that read an earlier one's cache keep none of their own; later its model is that of
     transformers, whose every layer keeps one."""
+    cohere_reach: bool = False
+    """Windows of Cohere's models see one token more than their config says: the one so far back, too."""
     skipped_aligned: bool = False
     """Where some layers keep the model's width, the others' blocks are as long as that takes."""
 
@@ -157,22 +159,30 @@ class VllmRules:
     state_named_once: bool = True
     """A recurrent state that is cached already is not taken for one of the step that names it again; else
     whoever would start from it waits for as long as its request stands at that boundary."""
+    passes_over: bool = False
+    """With prompts uncut, one that a step has no tokens left for lets those behind it pass."""
     lone_prompt_uncapped: bool = False
     """``long_prefill_token_threshold`` holds back nobody who is alone."""
     priority_tries_others: bool = False
     """By priority, running requests behind one that gave way to itself are tried in the same step."""
-    v2_runner: Literal["dense", "all"] = "dense"
-    """Models whose runner overlaps pipeline stages with asynchronous scheduling."""
     v2_estimates: bool = False
     """The V2 runner estimates its graphs; before, it told the ledger nothing of them."""
     v2_selects: bool = False
     """Its dummy run selects as requests do, on logits in fp32."""
-    v2_models: Literal["none", "plain qwen3", "dense", "all"] = "none"
-    """Models that the V2 runner profiles: its dummy run leaves out selection."""
+    v2_types: frozenset[str] = frozenset()
+    """Types of models that the V2 runner takes by name: its dummy run leaves out selection, and it overlaps
+    pipeline stages with asynchronous scheduling."""
+    v2_quantised: bool = False
+    """Quantised ones among them too."""
+    v2_others: Literal["none", "dense", "all"] = "none"
+    """Of the other models it takes those without experts and state, or all."""
 
 
 DRAFTED_0_17 = frozenset({"gdn", "mamba2", "nemotron_h"})
 DRAFTED_0_27 = DRAFTED_0_17 | {"kda"}
+V2_0_23 = frozenset({"qwen3", "llama", "mistral"})
+V2_0_24 = V2_0_23 | {"deepseek_v2", "qwen2_moe", "granitemoe"}
+V2_0_26 = V2_0_24 | {"inkling_mm_model", "inkling_text", "longcat_flash_ngram"}
 CHANGES: Changes = (
     ((0, 9, 0), {"a100_small": True, "whole_prompts": False}),
     ((0, 9, 1), {"hybrid_manager": True, "request_blocks": True, "start_snapshot": True}),
@@ -196,6 +206,7 @@ CHANGES: Changes = (
         (0, 11, 1),
         {
             "chunks_told": True,
+            "passes_over": True,
             "mamba_caching": "flagged models",
             "expert_adapters": True,
             "batch_capped": True,
@@ -203,7 +214,7 @@ CHANGES: Changes = (
             "sparse_fp8_default": False,
         },
     ),
-    ((0, 12, 0), {"scaled_pages": True, "wide_group_ratio": 1.25}),
+    ((0, 12, 0), {"scaled_pages": True, "wide_group_ratio": 1.25, "passes_over": False}),
     (
         (0, 13, 0),
         {
@@ -262,15 +273,33 @@ CHANGES: Changes = (
             "triton_mxfp4": False,
         },
     ),
-    ((0, 20, 1), {"tokens_from_concurrency": True, "override_checked": True}),
-    ((0, 21, 0), {"selection_buffer": False, "batch_captured": True}),
-    ((0, 22, 0), {"all_mode_speculation": True}),
-    ((0, 22, 1), {"v2_models": "plain qwen3"}),
-    ((0, 24, 0), {"padded_pages": True, "window_block": "kernel", "packed": "buckets"}),
-    ((0, 25, 0), {"skipped_aligned": True}),
-    ((0, 25, 1), {"v2_models": "dense"}),
-    ((0, 26, 0), {"in_flight_batches": True}),
-    ((0, 27, 0), {"latent_alignment": 128, "drafted_conv": DRAFTED_0_27, "packed": "overlay"}),
+    (
+        (0, 20, 1),
+        {"tokens_from_concurrency": True, "override_checked": True, "batch_captured": True},
+    ),
+    ((0, 21, 0), {"selection_buffer": False}),
+    ((0, 22, 0), {"all_mode_speculation": True, "v2_types": frozenset({"qwen3"})}),
+    ((0, 23, 0), {"v2_types": V2_0_23, "packed": "buckets"}),
+    (
+        (0, 24, 0),
+        {
+            "padded_pages": True,
+            "window_block": "kernel",
+            "v2_types": V2_0_24,
+            "v2_quantised": True,
+        },
+    ),
+    ((0, 25, 0), {"skipped_aligned": True, "v2_others": "dense"}),
+    ((0, 26, 0), {"in_flight_batches": True, "v2_types": V2_0_26}),
+    (
+        (0, 27, 0),
+        {
+            "latent_alignment": 128,
+            "drafted_conv": DRAFTED_0_27,
+            "packed": "overlay",
+            "v2_types": V2_0_26 | {"kimi_k3"},
+        },
+    ),
     (
         (0, 28, 0),
         {
@@ -278,6 +307,7 @@ CHANGES: Changes = (
             "huge_defaults": True,
             "padded_state": True,
             "blackwell_captures": True,
+            "v2_types": V2_0_26 | {"kimi_k3", "deepseek_v4"},
         },
     ),
     (
@@ -285,13 +315,13 @@ CHANGES: Changes = (
         {
             "fit": "usable blocks",
             "drafted_captures": "by request",
-            "v2_runner": "all",
-            "v2_models": "all",
+            "v2_others": "all",
             "v2_estimates": True,
             "packed": "groups",
             "glm_fp8_default": True,
             "sparse_retention": True,
             "shares_hunyuan": False,
+            "cohere_reach": True,
         },
     ),
     (

@@ -16,8 +16,8 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.hf import caches, schedules
-from kvroom.models.hf.common import CONTEXT, HEADS, HIDDEN, INNER, LAYERS, model
-from kvroom.models.hf.experts import ACTIVE, EXPERTS, Mixture, by_kind, prediction, two_norms
+from kvroom.models.hf.common import CONTEXT, HEADS, HIDDEN, INNER, LAYERS, model, two_norms
+from kvroom.models.hf.experts import ACTIVE, EXPERTS, Mixture, by_kind, prediction
 from kvroom.models.hf.latent import latent_sizes
 from kvroom.models.hf.recurrent import conv1d, grouped_vector
 from kvroom.models.hf.towers import by_its_keys
@@ -76,25 +76,25 @@ SHAPELESS = re.compile(
 """Keys that change no tensor and no cache, or that ``caches`` reads."""
 
 
-def read(config: Config, known: Sequence[str], inner: Callable[..., ModelSpec]) -> ModelSpec:
+def read(config: Config, types: Sequence[str], inner: Callable[..., ModelSpec]) -> ModelSpec:
     """The model by its keys; ``inner`` reads a level whose ``model_type`` is known.
 
     KvroomError where the config names no layers or no width.
     """
     kind = config.text("model_type", default="")
-    said = f"model_type {kind!r}" if kind else "a config without model_type"
+    source = f"model_type {kind!r}" if kind else "a config without model_type"
     for name in WRAPPERS:
         level = config.get(name)
-        if isinstance(level, Mapping) and (level.get("model_type") in known or _sized(level)):
-            spec = _level(config, name, level, known, inner)
-            return _with_towers(config, spec, said, name)
+        if isinstance(level, Mapping) and (level.get("model_type") in types or _sized(level)):
+            spec = _level(config, name, level, types, inner)
+            return _with_towers(config, spec, source, name)
     if not _sized(config.raw):
         fix = did_you_mean(
-            kind, known, "Give a language model's config.json (num_hidden_layers …)."
+            kind, types, "Give a language model's config.json (num_hidden_layers …)."
         )
         what = "is not known, and the config names no layers or no hidden_size"
         raise KvroomError("model_type", kind or None, what, fix)
-    return _with_towers(config, _decoder(config, said), said, "")
+    return _with_towers(config, _decoder(config, source), source, "")
 
 
 def _sized(level: Mapping[str, Any]) -> bool:
@@ -107,7 +107,7 @@ def _level(
     root: Config,
     name: str,
     level: Mapping[str, Any],
-    known: Sequence[str],
+    types: Sequence[str],
     inner: Callable[..., ModelSpec],
 ) -> ModelSpec:
     """The text level: by its own type's reader, else by its keys."""
@@ -117,7 +117,7 @@ def _level(
         if key in ("quantization_config", "torch_dtype", "dtype", "tie_word_embeddings")
         and value is not None
     }
-    if level.get("model_type") in known:
+    if level.get("model_type") in types:
         return inner(
             {
                 **outer,
@@ -126,11 +126,11 @@ def _level(
             }
         )
     own = level.get("model_type")
-    said = f"{name}.model_type {own!r}" if own else f"{name} without model_type"
-    return _decoder(Config({**outer, **level}, path=f"{name}."), said)
+    source = f"{name}.model_type {own!r}" if own else f"{name} without model_type"
+    return _decoder(Config({**outer, **level}, path=f"{name}."), source)
 
 
-def _with_towers(root: Config, spec: ModelSpec, said: str, name: str) -> ModelSpec:
+def _with_towers(root: Config, spec: ModelSpec, source: str, name: str) -> ModelSpec:
     """``spec`` with the towers of the outer level beside it, and what was done said."""
     beside: list[Tensor] = []
     for key, value in root.raw.items():
@@ -140,13 +140,13 @@ def _with_towers(root: Config, spec: ModelSpec, said: str, name: str) -> ModelSp
         return spec
     towers = ", ".join(dict.fromkeys(t.name.partition(".")[0] for t in beside)) or "no tower"
     words = (
-        f"{said} is not known: read as {name or 'its own'} text model beside {towers} by its keys"
+        f"{source} is not known: read as {name or 'its own'} text model beside {towers} by its keys"
     )
     warnings = (*spec.warnings, words) if name else spec.warnings
     return replace(spec, beside=(*spec.beside, *beside), warnings=warnings)
 
 
-def _decoder(config: Config, said: str) -> ModelSpec:
+def _decoder(config: Config, source: str) -> ModelSpec:
     """A decoder by its keys."""
     config = Config(
         {SYNONYMS.get(key, key): value for key, value in config.raw.items()},
@@ -204,7 +204,7 @@ def _decoder(config: Config, said: str) -> ModelSpec:
         more = f" and {len(odd) - 8} more" if len(odd) > 8 else ""
         notes.append(f"not understood: {', '.join(odd[:8])}{more}")
     taken = f" ({'; '.join(notes)})" if notes else ""
-    warning = f"{said} is not known: read as a decoder by its keys{taken}; parameters may differ"
+    warning = f"{source} is not known: read as a decoder by its keys{taken}; parameters may differ"
     return replace(spec, warnings=(*spec.warnings, warning))
 
 

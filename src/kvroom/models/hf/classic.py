@@ -7,7 +7,6 @@ published checkpoints and their transformers classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,22 +14,70 @@ from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import Config
 from kvroom.models.hf.common import INNER, Sizes, check_groups, sizes
-from kvroom.models.hf.dense import decoder
+from kvroom.models.hf.dense import ModuleNames, plain_decoder
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec
-from kvroom.models.tensors import Tensor
 
-
-def _fused(module: str, out: str) -> tuple[str, str, str, str]:
-    return (module, module, module, out)
-
-
-def _layer_norm(name: str, dims: Sizes) -> Tensors:
-    return parts.norm(name, dims.hidden, bias=True)
-
-
-def _inner(config: Config, dims: Sizes) -> int:
-    return config.integer(*INNER, default=4 * dims.hidden)
+GPT2 = ModuleNames(
+    layers="transformer.h",
+    norms="ln_1 ln_2",
+    attention="attn c_attn c_attn c_attn c_proj",
+    mlp="mlp c_fc c_proj",
+    embedding="wte",
+    final="ln_f",
+)
+GPTJ = ModuleNames(
+    layers="transformer.h",
+    norms="ln_1",
+    attention="attn q_proj k_proj v_proj out_proj",
+    mlp="mlp fc_in fc_out",
+    embedding="wte",
+    final="ln_f",
+)
+NEOX = ModuleNames(
+    layers="gpt_neox.layers",
+    attention="attention query_key_value query_key_value query_key_value dense",
+    mlp="mlp dense_h_to_4h dense_4h_to_h",
+    embedding="embed_in",
+    final="final_layer_norm",
+    head="embed_out",
+)
+BLOOM = ModuleNames(
+    layers="transformer.h",
+    attention="self_attention query_key_value query_key_value query_key_value dense",
+    mlp="mlp dense_h_to_4h dense_4h_to_h",
+    embedding="word_embeddings",
+    final="ln_f",
+)
+OPT = ModuleNames(
+    layers="model.decoder.layers",
+    norms="self_attn_layer_norm final_layer_norm",
+    attention="self_attn q_proj k_proj v_proj out_proj",
+    mlp="- fc1 fc2",
+    final="final_layer_norm",
+)
+MPT = ModuleNames(
+    layers="transformer.blocks",
+    norms="norm_1 norm_2",
+    attention="attn Wqkv Wqkv Wqkv out_proj",
+    mlp="ffn up_proj down_proj",
+    embedding="wte",
+    final="norm_f",
+)
+PHI = ModuleNames(
+    norms="input_layernorm",
+    attention="self_attn q_proj k_proj v_proj dense",
+    mlp="mlp fc1 fc2",
+    final="final_layernorm",
+)
+PHI_MSFT = ModuleNames(
+    layers="transformer.h",
+    norms="ln",
+    attention="mixer Wqkv Wqkv Wqkv out_proj",
+    mlp="mlp fc1 fc2",
+    final="lm_head.ln",
+    head="lm_head.linear",
+)
 
 
 def _rows(config: Config) -> int:
@@ -38,76 +85,41 @@ def _rows(config: Config) -> int:
     return config.integer("n_positions", "max_position_embeddings", "n_ctx")
 
 
+def _shifted(config: Config, dims: Sizes, names: ModuleNames, **more: Any) -> ModelSpec:
+    """A decoder of LayerNorms, four times as wide inside unless its config says otherwise."""
+    inner = more.pop("inner", None) or config.integer(*INNER, default=4 * dims.hidden)
+    return plain_decoder(config, dims, names, inner=inner, norm_bias=True, **more)
+
+
 def gpt2(config: Config) -> ModelSpec:
     """GPT-2: learned positions, tied embeddings, one fused projection, biases everywhere."""
-    return _gpt2(config.of_class(tie_word_embeddings=True, n_positions=1024), sizes(config))
+    config = config.of_class(tie_word_embeddings=True, n_positions=1024)
+    return _shifted(config, sizes(config), GPT2, bias=True, positions=_rows(config))
 
 
 def gpt_bigcode(config: Config) -> ModelSpec:
     """StarCoder and SantaCoder: GPT-2 with one KV head for all (``multi_query``)."""
     config = config.of_class(tie_word_embeddings=True, n_positions=1024, multi_query=True)
-    dims = sizes(config)
-    return _gpt2(config, replace(dims, kv_heads=1 if config.flag("multi_query") else dims.heads))
+    dims = _one_for_all(config, sizes(config))
+    return _shifted(config, dims, GPT2, bias=True, positions=_rows(config))
 
 
-def _gpt2(config: Config, dims: Sizes) -> ModelSpec:
-    tensors = (
-        *_layer_norm("ln_1", dims),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=True,
-            o_bias=True,
-            name="attn",
-            names=_fused("c_attn", "c_proj"),
-        ),
-        *_layer_norm("ln_2", dims),
-        *parts.mlp(dims.hidden, _inner(config, dims), bias=True, names=("c_fc", "c_proj")),
-    )
-    return decoder(
-        config,
-        dims,
-        tensors,
-        embedding=(
-            *parts.embedding(dims.vocab, dims.hidden, "wte"),
-            *parts.positions(_rows(config), dims.hidden, "wpe"),
-        ),
-        final=_layer_norm("ln_f", dims),
-        layer_names="transformer.h",
-    )
+def _one_for_all(config: Config, dims: Sizes) -> Sizes:
+    """With ``multi_query`` one KV head for all query heads, else one for each."""
+    return replace(dims, kv_heads=1 if config.flag("multi_query") else dims.heads)
 
 
 def gptj(config: Config) -> ModelSpec:
     """GPT-J: parallel halves under one norm, no biases in attention, a biased head of its own."""
-    return _parallel(config, ("q_proj", "k_proj", "v_proj", "out_proj"))
+    config = config.of_class(n_positions=2048)
+    return _shifted(config, sizes(config), GPTJ, mlp_bias=True, head_bias=True)
 
 
 def codegen(config: Config) -> ModelSpec:
     """CodeGen: GPT-J with a fused projection."""
-    return _parallel(config, _fused("qkv_proj", "out_proj"))
-
-
-def _parallel(config: Config, names: tuple[str, str, str, str]) -> ModelSpec:
     config = config.of_class(n_positions=2048)
-    dims = sizes(config)
-    tensors = (
-        *_layer_norm("ln_1", dims),
-        *parts.attention(
-            dims.hidden, dims.heads, dims.kv_heads, dims.head_dim, name="attn", names=names
-        ),
-        *parts.mlp(dims.hidden, _inner(config, dims), bias=True, names=("fc_in", "fc_out")),
-    )
-    return decoder(
-        config,
-        dims,
-        tensors,
-        embedding=parts.embedding(dims.vocab, dims.hidden, "wte"),
-        final=_layer_norm("ln_f", dims),
-        lm_head=parts.lm_head(dims.vocab, dims.hidden, bias=True),
-        layer_names="transformer.h",
-    )
+    names = replace(GPTJ, attention="attn qkv_proj qkv_proj qkv_proj out_proj")
+    return _shifted(config, sizes(config), names, mlp_bias=True, head_bias=True)
 
 
 def gpt_neo(config: Config) -> ModelSpec:
@@ -116,32 +128,15 @@ def gpt_neo(config: Config) -> ModelSpec:
         tie_word_embeddings=True, window_size=256, max_position_embeddings=2048
     )
     dims = sizes(config)
-    tensors = (
-        *_layer_norm("ln_1", dims),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            o_bias=True,
-            name="attn.attention",
-            names=("q_proj", "k_proj", "v_proj", "out_proj"),
-        ),
-        *_layer_norm("ln_2", dims),
-        *parts.mlp(dims.hidden, _inner(config, dims), bias=True, names=("c_fc", "c_proj")),
-    )
-    return decoder(
+    return _shifted(
         config,
         dims,
-        tensors,
+        replace(GPT2, attention="attn.attention q_proj k_proj v_proj out_proj"),
+        o_bias=True,
+        mlp_bias=True,
+        positions=_rows(config),
         window=config.integer("window_size", high=10**9),
         sliding=_local(config, dims.layers),
-        embedding=(
-            *parts.embedding(dims.vocab, dims.hidden, "wte"),
-            *parts.positions(_rows(config), dims.hidden, "wpe"),
-        ),
-        final=_layer_norm("ln_f", dims),
-        layer_names="transformer.h",
     )
 
 
@@ -175,34 +170,8 @@ def _local(config: Config, layers: int) -> list[bool]:
 def gpt_neox(config: Config) -> ModelSpec:
     """GPT-NeoX, Pythia, RedPajama-INCITE: rotary positions, two norms, an untied head."""
     config = config.of_class(attention_bias=True, max_position_embeddings=2048)
-    dims = sizes(config)
     bias = config.flag("attention_bias")
-    tensors = (
-        *_layer_norm("input_layernorm", dims),
-        *_layer_norm("post_attention_layernorm", dims),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=bias,
-            o_bias=bias,
-            name="attention",
-            names=_fused("query_key_value", "dense"),
-        ),
-        *parts.mlp(
-            dims.hidden, _inner(config, dims), bias=True, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
-    )
-    return decoder(
-        config,
-        dims,
-        tensors,
-        embedding=parts.embedding(dims.vocab, dims.hidden, "embed_in"),
-        final=_layer_norm("final_layer_norm", dims),
-        lm_head=parts.lm_head(dims.vocab, dims.hidden, name="embed_out"),
-        layer_names="gpt_neox.layers",
-    )
+    return _shifted(config, sizes(config), NEOX, bias=bias, mlp_bias=True)
 
 
 def opt(config: Config) -> ModelSpec:
@@ -220,44 +189,27 @@ def opt(config: Config) -> ModelSpec:
     )
     dims = sizes(config)
     narrow = config.integer("word_embed_proj_dim", default=dims.hidden)
-    bias = config.flag("enable_bias")
     affine = config.flag("layer_norm_elementwise_affine")
-    tensors = (
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=bias,
-            o_bias=bias,
-            names=("q_proj", "k_proj", "v_proj", "out_proj"),
-        ),
-        *(_layer_norm("self_attn_layer_norm", dims) if affine else ()),
-        *parts.mlp(dims.hidden, config.integer(*INNER), bias=bias, name="", names=("fc1", "fc2")),
-        *(_layer_norm("final_layer_norm", dims) if affine else ()),
-    )
+    before = config.flag("do_layer_norm_before") and not config.flag("_remove_final_layer_norm")
     embedding = (
         *parts.embedding(dims.vocab, narrow),
         *parts.positions(_rows(config) + 2, dims.hidden),
     )
     final: Tensors = ()
-    if (
-        config.flag("do_layer_norm_before")
-        and not config.flag("_remove_final_layer_norm")
-        and affine
-    ):
-        final = _layer_norm("final_layer_norm", dims)
+    if before and affine:
+        final = parts.norm("final_layer_norm", dims.hidden, bias=True)
     if narrow != dims.hidden:
         embedding += parts.linear("project_in", dims.hidden, narrow, part="mlp")
         final += parts.linear("project_out", narrow, dims.hidden, part="mlp")
-    return decoder(
+    return _shifted(
         config,
         dims,
-        tensors,
+        OPT if affine else replace(OPT, norms=""),
+        inner=config.integer(*INNER),
+        bias=config.flag("enable_bias"),
         embedding=embedding,
         final=final,
         lm_head=parts.lm_head(dims.vocab, narrow),
-        layer_names="model.decoder.layers",
     )
 
 
@@ -265,34 +217,11 @@ def bloom(config: Config) -> ModelSpec:
     """BLOOM: ALiBi instead of positions, a norm after the embedding, tied."""
     config = config.of_class(tie_word_embeddings=True)
     dims = sizes(config)
-    tensors = (
-        *_layer_norm("input_layernorm", dims),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=True,
-            o_bias=True,
-            name="self_attention",
-            names=_fused("query_key_value", "dense"),
-        ),
-        *_layer_norm("post_attention_layernorm", dims),
-        *parts.mlp(
-            dims.hidden, 4 * dims.hidden, bias=True, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+    embedding = (
+        *parts.embedding(dims.vocab, dims.hidden, BLOOM.embedding),
+        *parts.norm("word_embeddings_layernorm", dims.hidden, bias=True),
     )
-    return decoder(
-        config,
-        dims,
-        tensors,
-        embedding=(
-            *parts.embedding(dims.vocab, dims.hidden, "word_embeddings"),
-            *_layer_norm("word_embeddings_layernorm", dims),
-        ),
-        final=_layer_norm("ln_f", dims),
-        layer_names="transformer.h",
-    )
+    return _shifted(config, dims, BLOOM, inner=4 * dims.hidden, bias=True, embedding=embedding)
 
 
 def mpt(config: Config) -> ModelSpec:
@@ -308,36 +237,21 @@ def mpt(config: Config) -> ModelSpec:
     dims = replace(dims, kv_heads=attn.integer("kv_n_heads", default=1 if one else dims.heads))
     check_groups(attn, dims.heads, dims.kv_heads, "kv_n_heads")
     bias = not config.flag("no_bias")
-    inner = int(config.number("expansion_ratio", default=4, low=0.01, high=1000) * dims.hidden)
     widths = (("attn.q_ln", dims.heads), ("attn.k_ln", dims.kv_heads)) if attn.flag("qk_ln") else ()
-    tensors = (
-        *parts.norm("norm_1", dims.hidden, bias=bias),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=bias,
-            o_bias=bias,
-            name="attn",
-            names=_fused("Wqkv", "out_proj"),
-        ),
-        *(t for name, n in widths for t in parts.norm(name, n * dims.head_dim, bias=bias)),
-        *parts.norm("norm_2", dims.hidden, bias=bias),
-        *parts.mlp(dims.hidden, inner, bias=bias, gated=False, name="ffn"),
-    )
-    embedding = parts.embedding(dims.vocab, dims.hidden, "wte")
+    positions = 0
     if config.flag("learned_pos_emb") and not attn.flag("alibi") and not attn.flag("rope"):
-        embedding += parts.positions(
-            config.integer("max_seq_len", default=2048, high=10**9), dims.hidden, "wpe"
-        )
-    return decoder(
+        positions = config.integer("max_seq_len", default=2048, high=10**9)
+    return plain_decoder(
         config,
         dims,
-        tensors,
-        embedding=embedding,
-        final=parts.norm("norm_f", dims.hidden, bias=bias),
-        layer_names="transformer.blocks",
+        MPT,
+        inner=int(config.number("expansion_ratio", default=4, low=0.01, high=1000) * dims.hidden),
+        bias=bias,
+        norm_bias=bias,
+        extra=tuple(
+            t for name, n in widths for t in parts.norm(name, n * dims.head_dim, bias=bias)
+        ),
+        positions=positions,
     )
 
 
@@ -365,61 +279,26 @@ def _falcon(config: Config, new: bool) -> ModelSpec:
     )
     dims = sizes(config)
     if new:
-        dims = replace(
-            dims, kv_heads=config.integer("num_kv_heads", "n_head_kv", default=dims.heads)
-        )
+        kv_heads = config.integer("num_kv_heads", "n_head_kv", default=dims.heads)
+        dims = replace(dims, kv_heads=kv_heads)
         check_groups(config, dims.heads, dims.kv_heads, "num_kv_heads", "n_head_kv")
     else:
-        dims = replace(dims, kv_heads=1 if config.flag("multi_query") else dims.heads)
-    bias = config.flag("bias")
-    names: tuple[str, ...] = ("input_layernorm",)
+        dims = _one_for_all(config, dims)
+    norms = "input_layernorm"
     if not config.flag("parallel_attn"):
-        names = ("input_layernorm", "post_attention_layernorm")
+        norms = "input_layernorm post_attention_layernorm"
     elif config.integer("num_ln_in_parallel_attn", default=2 if new else 1) == 2:
-        names = ("ln_attn", "ln_mlp")
-    tensors = (
-        *(t for name in names for t in _layer_norm(name, dims)),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=bias,
-            o_bias=bias,
-            name="self_attention",
-            names=_fused("query_key_value", "dense"),
-        ),
-        *parts.mlp(
-            dims.hidden, _inner(config, dims), bias=bias, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
-    )
-    return decoder(
-        config,
-        dims,
-        tensors,
-        embedding=parts.embedding(dims.vocab, dims.hidden, "word_embeddings"),
-        final=_layer_norm("ln_f", dims),
-        layer_names="transformer.h",
-    )
+        norms = "ln_attn ln_mlp"
+    return _shifted(config, dims, replace(BLOOM, norms=norms), bias=config.flag("bias"))
 
 
 def phi(config: Config) -> ModelSpec:
     """Phi-1 to Phi-2: parallel halves under one norm, biases everywhere, a biased head."""
     config = config.of_class(max_position_embeddings=2048)
     dims = sizes(config)
-    own: tuple[Tensor, ...] = ()
-    if config.flag("qk_layernorm"):
-        own = (
-            *parts.norm("self_attn.q_layernorm", dims.head_dim, bias=True),
-            *parts.norm("self_attn.k_layernorm", dims.head_dim, bias=True),
-        )
-    return _phi(
-        config,
-        dims,
-        ("self_attn", ("q_proj", "k_proj", "v_proj", "dense")),
-        ("input_layernorm", "final_layernorm", "lm_head", "model.layers"),
-        own,
-    )
+    normed = ("q_layernorm", "k_layernorm") if config.flag("qk_layernorm") else ()
+    own = tuple(t for n in normed for t in parts.norm(f"self_attn.{n}", dims.head_dim, bias=True))
+    return _shifted(config, dims, PHI, bias=True, head_bias=True, extra=own)
 
 
 def phi_msft(config: Config) -> ModelSpec:
@@ -427,60 +306,4 @@ def phi_msft(config: Config) -> ModelSpec:
     dims = sizes(config)
     dims = replace(dims, kv_heads=config.integer("n_head_kv", default=dims.heads))
     check_groups(config, dims.heads, dims.kv_heads, "n_head_kv")
-    return _phi(
-        config,
-        dims,
-        ("mixer", _fused("Wqkv", "out_proj")),
-        ("ln", "lm_head.ln", "lm_head.linear", "transformer.h"),
-    )
-
-
-def _phi(
-    config: Config,
-    dims: Sizes,
-    attention: tuple[str, tuple[str, str, str, str]],
-    names: tuple[str, str, str, str],
-    own: Tensors = (),
-) -> ModelSpec:
-    norm, final, head, layer_names = names
-    tensors = (
-        *_layer_norm(norm, dims),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=True,
-            o_bias=True,
-            name=attention[0],
-            names=attention[1],
-        ),
-        *own,
-        *parts.mlp(dims.hidden, _inner(config, dims), bias=True, names=("fc1", "fc2")),
-    )
-    return decoder(
-        config,
-        dims,
-        tensors,
-        final=_layer_norm(final, dims),
-        lm_head=parts.lm_head(dims.vocab, dims.hidden, bias=True, name=head),
-        layer_names=layer_names,
-    )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "gpt2": gpt2,
-    "gpt_bigcode": gpt_bigcode,
-    "gptj": gptj,
-    "codegen": codegen,
-    "gpt_neo": gpt_neo,
-    "gpt_neox": gpt_neox,
-    "opt": opt,
-    "bloom": bloom,
-    "mpt": mpt,
-    "falcon": falcon,
-    "RefinedWebModel": falcon,
-    "RefinedWeb": refined_web,
-    "phi": phi,
-    "phi-msft": phi_msft,
-}
+    return _shifted(config, dims, PHI_MSFT, bias=True, head_bias=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
+from kvroom.models.kinds import FullAttention, LayerKind, SlidingWindow
+from kvroom.models.parts import Tensors
 from kvroom.models.quantization.configs import from_config
 from kvroom.models.spec import Layer, ModelSpec, Run, runs_of
 from kvroom.models.tensors import Tensor
@@ -87,6 +90,66 @@ def check_groups(config: Config, heads: int, kv_heads: int, *names: str) -> None
             f"does not divide {heads} attention heads",
             f"Give a divisor of {heads}.",
         )
+
+
+def stored(
+    dims: Sizes,
+    window: int | None = None,
+    *,
+    v_dim: int | None = None,
+    sparse_read: int | None = None,
+) -> LayerKind:
+    """What a layer of grouped attention keeps: the last ``window`` tokens, or all (``window`` None)."""
+    heads = {
+        "kv_heads": dims.kv_heads,
+        "k_dim": dims.head_dim,
+        "v_dim": dims.head_dim if v_dim is None else v_dim,
+        "q_heads": dims.heads,
+    }
+    if window is None:
+        return FullAttention(**heads, sparse_read=sparse_read)
+    return SlidingWindow(**heads, window=window)
+
+
+def grouped(
+    dims: Sizes,
+    *,
+    qk_norms: Literal["none", "head", "width"] = "none",
+    norm_names: tuple[str, str] = ("q_norm", "k_norm"),
+    name: str = "self_attn",
+    bias: bool = False,
+    **projections: Any,
+) -> Tensors:
+    """Grouped attention with query and key norms of one head's width or of the whole projection.
+
+    ``bias`` is for all four projections; ``projections`` is what ``parts.attention`` takes beside it: their
+    names, biases of some, the width of a value.
+    """
+    projections = {"qkv_bias": bias, "o_bias": bias, **projections}
+    widths = {
+        "none": (0, 0),
+        "head": (dims.head_dim, dims.head_dim),
+        "width": (dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim),
+    }[qk_norms]
+    return (
+        *parts.attention(
+            dims.hidden, dims.heads, dims.kv_heads, dims.head_dim, name=name, **projections
+        ),
+        *(
+            norm
+            for module, width in zip(norm_names, widths, strict=True)
+            if width
+            for norm in parts.norm(f"{name}.{module}", width)
+        ),
+    )
+
+
+def two_norms(hidden: int, *, bias: bool = False) -> Tensors:
+    """The norms before attention and before the feed-forward block."""
+    return (
+        *parts.norm("input_layernorm", hidden, bias=bias),
+        *parts.norm("post_attention_layernorm", hidden, bias=bias),
+    )
 
 
 def layer_kinds(config: Config, layers: int, default: Callable[[int], bool]) -> list[bool]:
@@ -194,6 +257,19 @@ def model(
         state_dtype=config.get("mamba_ssm_cache_dtype", "mamba_ssm_dtype"),
         scan_chunk_tokens=config.maybe_integer("mamba_chunk_size", "chunk_size", high=10**6),
         layer_names=layer_names,
+    )
+
+
+def around(config: Config, dims: Sizes, layers: Iterable[Layer], **rest: Any) -> ModelSpec:
+    """The ModelSpec around ``layers`` of these sizes; ``rest`` goes to ``model``."""
+    return model(
+        config,
+        layers,
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
+        **rest,
     )
 
 

@@ -9,7 +9,6 @@ and transformers 5's class; module names: the published checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from kvroom.errors import KvroomError
@@ -251,9 +250,3 @@ def _prediction(layer: Layer, hidden: int, final: Tensors, count: int) -> tuple[
         *final,
     )
     return (Run(Layer(stores=layer.stores, tensors=tensors), count),)
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "deepseek_v4": deepseek_v4,
-    "deepseek_ref": deepseek_v4,
-}

@@ -15,8 +15,8 @@ from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import Config
 from kvroom.models.dtypes import Dtype
-from kvroom.models.hf.common import INNER, Sizes, model, sizes
-from kvroom.models.hf.experts import by_kind, filled, grouped, prediction
+from kvroom.models.hf.common import INNER, Sizes, around, grouped, sizes
+from kvroom.models.hf.experts import by_kind, filled, prediction
 from kvroom.models.hf.hybrid import attention, block
 from kvroom.models.hf.recurrent import Mixer, conv1d, grouped_vector, layer_types, state_dtype
 from kvroom.models.hf.vision import composite, qwen3_tower
@@ -122,13 +122,10 @@ def _qwen(config: Config, *, moe: Callable[[int], bool], style: str, **outer: An
         return block(dims.hidden, mixers[kind[0]], forward, NORMS)
 
     ahead = build(("full", moe(dims.layers - 1)))
-    return model(
+    return around(
         config,
+        dims,
         by_kind(((kind, moe(index)) for index, kind in enumerate(types)), build),
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
         mtp=prediction(config, ahead, dims.hidden, PREDICTION),
         **outer,
     )
@@ -157,24 +154,14 @@ def olmo_hybrid(config: Config) -> ModelSpec:
         config, "layer_types", length=dims.layers, allowed=("state", "full"), default=pattern
     )
     bias = config.flag("attention_bias")
-    full = Mixer(
-        stores=attention(dims).stores,
-        tensors=grouped(dims, qkv_bias=bias, o_bias=bias, norms="width"),
-    )
+    full = Mixer(stores=attention(dims).stores, tensors=grouped(dims, bias=bias, qk_norms="width"))
     forward = parts.mlp(dims.hidden, config.integer(*INNER))
     behind = ("post_attention_layernorm", "post_feedforward_layernorm")
     made = {
         "full": block(dims.hidden, full, forward, behind),
         "state": block(dims.hidden, _linear(config, dims, "olmo"), forward, NORMS),
     }
-    return model(
-        config,
-        [made[kind] for kind in types],
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
-    )
+    return around(config, dims, [made[kind] for kind in types])
 
 
 def _attention(config: Config, dims: Sizes) -> Mixer:
@@ -182,15 +169,7 @@ def _attention(config: Config, dims: Sizes) -> Mixer:
     return Mixer(
         stores=attention(dims).stores,
         tensors=(
-            *parts.attention(
-                dims.hidden,
-                dims.heads,
-                dims.kv_heads,
-                dims.head_dim,
-                qkv_bias=bias,
-                o_bias=bias,
-                q_gate=config.flag("attn_output_gate", default=True),
-            ),
+            *grouped(dims, bias=bias, q_gate=config.flag("attn_output_gate", default=True)),
             *parts.norm("self_attn.q_norm", dims.head_dim),
             *parts.norm("self_attn.k_norm", dims.head_dim),
         ),
@@ -294,13 +273,3 @@ def _experts(config: Config, dims: Sizes) -> Tensors:
         *parts.mlp(dims.hidden, shared, name="mlp.shared_expert", part="shared_expert"),
         *parts.router(dims.hidden, 1, name="mlp.shared_expert_gate"),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "qwen3_next": qwen3_next,
-    "qwen3_5": qwen3_5,
-    "qwen3_5_text": qwen3_5_text,
-    "qwen3_5_moe": qwen3_5_moe,
-    "qwen3_5_moe_text": qwen3_5_moe_text,
-    "olmo_hybrid": olmo_hybrid,
-}

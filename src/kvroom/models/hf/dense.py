@@ -12,24 +12,13 @@ from typing import Any
 
 from kvroom.models import parts
 from kvroom.models.config import Config
-from kvroom.models.hf.common import INNER, Sizes, layer_kinds, model, sizes
-from kvroom.models.kinds import FullAttention, LayerKind, SlidingWindow
+from kvroom.models.hf.common import INNER, Sizes, around, grouped, layer_kinds, sizes, stored
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
+from kvroom.records import dataclass
 
 FUSED = ("qkv_proj", "qkv_proj", "qkv_proj", "o_proj")
 FUSED_MLP = ("gate_up_proj", "gate_up_proj", "down_proj")
-
-
-def kind_of(dims: Sizes, window: int | None = None) -> LayerKind:
-    """What one attention layer of these sizes keeps: a window's tokens, or (None) all."""
-    heads = {
-        "kv_heads": dims.kv_heads,
-        "k_dim": dims.head_dim,
-        "v_dim": dims.head_dim,
-        "q_heads": dims.heads,
-    }
-    return SlidingWindow(**heads, window=window) if window else FullAttention(**heads)
 
 
 def decoder(
@@ -45,18 +34,10 @@ def decoder(
 
     With a ``window`` every layer slides it, or those of which ``sliding`` says so.
     """
-    full = Layer(stores=(kind_of(dims),), tensors=tensors)
-    near = Layer(stores=(kind_of(dims, window),), tensors=tensors)
+    full = Layer(stores=(stored(dims),), tensors=tensors)
+    near = Layer(stores=(stored(dims, window),), tensors=tensors)
     each = [near if slides else full for slides in sliding or [True] * dims.layers]
-    return model(
-        config,
-        each,
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
-        **rest,
-    )
+    return around(config, dims, each, **rest)
 
 
 def sliding_window(config: Config) -> int | None:
@@ -64,53 +45,97 @@ def sliding_window(config: Config) -> int | None:
     return config.maybe_integer("sliding_window", low=1, high=10**9)
 
 
-def head_norms(dims: Sizes) -> Tensors:
-    """Norms of queries and keys over a head's width, which all heads share."""
-    return (
-        *parts.norm("self_attn.q_norm", dims.head_dim),
-        *parts.norm("self_attn.k_norm", dims.head_dim),
-    )
-
-
-def width_norms(dims: Sizes) -> Tensors:
-    """Norms of queries and keys over the width of all heads (OLMo 2, Command-R+)."""
-    return (
-        *parts.norm("self_attn.q_norm", dims.heads * dims.head_dim),
-        *parts.norm("self_attn.k_norm", dims.kv_heads * dims.head_dim),
-    )
-
-
 def llama_tensors(
     config: Config,
     dims: Sizes,
     *,
-    qkv_bias: bool = False,
-    o_bias: bool = False,
-    mlp_bias: bool = False,
-    extra: Tensors = (),
     norms: Sequence[str] = ("input_layernorm", "post_attention_layernorm"),
     norm_bias: bool = False,
-    names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj"),
+    extra: Tensors = (),
+    inner: int | None = None,
+    mlp_bias: bool = False,
+    mlp_name: str = "mlp",
     mlp_names: tuple[str, ...] | None = None,
     gated: bool = True,
+    **attention: Any,
 ) -> Tensors:
-    """One layer: its ``norms``, attention, ``extra`` and feed-forward block."""
+    """One layer: its ``norms``, ``attention`` (as ``grouped`` takes it), ``extra`` and a feed-forward block,
+    ``inner`` wide or as the config says."""
+    inner = config.integer(*INNER) if inner is None else inner
     return (
         *(t for name in norms for t in parts.norm(name, dims.hidden, bias=norm_bias)),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=qkv_bias,
-            o_bias=o_bias,
-            names=names,
-        ),
+        *grouped(dims, **attention),
         *extra,
-        *parts.mlp(
-            dims.hidden, config.integer(*INNER), bias=mlp_bias, gated=gated, names=mlp_names
-        ),
+        *parts.mlp(dims.hidden, inner, bias=mlp_bias, gated=gated, name=mlp_name, names=mlp_names),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleNames:
+    """What a checkpoint calls the modules of a plain decoder, each a list of words.
+
+    ``layers`` is where its layers lie. ``attention`` is the block, then its query, key, value and output
+    projections (one name more than once: they are fused). ``mlp`` is the block (``-``: it has no name), then
+    its projections, down last.
+    """
+
+    layers: str = "model.layers"
+    norms: str = "input_layernorm post_attention_layernorm"
+    attention: str = "self_attn q_proj k_proj v_proj o_proj"
+    mlp: str = "mlp gate_proj up_proj down_proj"
+    embedding: str = "embed_tokens"
+    final: str = "norm"
+    head: str = "lm_head"
+
+
+def plain_decoder(
+    config: Config,
+    dims: Sizes,
+    names: ModuleNames,
+    *,
+    inner: int | None = None,
+    bias: bool = False,
+    o_bias: bool | None = None,
+    mlp_bias: bool | None = None,
+    norm_bias: bool = False,
+    head_bias: bool = False,
+    extra: Tensors = (),
+    positions: int = 0,
+    **rest: Any,
+) -> ModelSpec:
+    """A plain decoder under the ``names`` of its checkpoint; its feed-forward block is ``inner`` wide.
+
+    ``bias`` is that of queries, keys and values, and of the output and the feed-forward block unless these
+    have their own. ``extra`` are tensors of each layer, ``positions`` the rows of a learned table. ``rest``
+    goes to ``decoder``.
+    """
+    attention, *projections = names.attention.split()
+    mlp, *mlp_names = names.mlp.split()
+    tensors = llama_tensors(
+        config,
+        dims,
+        norms=names.norms.split(),
+        norm_bias=norm_bias,
+        extra=extra,
+        inner=inner,
+        mlp_bias=bias if mlp_bias is None else mlp_bias,
+        mlp_name=mlp.strip("-"),
+        mlp_names=tuple(mlp_names),
+        name=attention,
+        names=tuple(projections),
+        qkv_bias=bias,
+        o_bias=bias if o_bias is None else o_bias,
+    )
+    embedding = parts.embedding(dims.vocab, dims.hidden, names.embedding)
+    if positions:
+        embedding += parts.positions(positions, dims.hidden, "wpe")
+    outer = {
+        "embedding": embedding,
+        "final": parts.norm(names.final, dims.hidden, bias=norm_bias),
+        "lm_head": parts.lm_head(dims.vocab, dims.hidden, bias=head_bias, name=names.head),
+        "layer_names": names.layers,
+    }
+    return decoder(config, dims, tensors, **{**outer, **rest})
 
 
 def llama(config: Config, root: Config | None = None) -> ModelSpec:
@@ -121,9 +146,7 @@ def llama(config: Config, root: Config | None = None) -> ModelSpec:
     """
     dims = sizes(config)
     bias = config.flag("attention_bias")
-    tensors = llama_tensors(
-        config, dims, qkv_bias=bias, o_bias=bias, mlp_bias=config.flag("mlp_bias")
-    )
+    tensors = llama_tensors(config, dims, bias=bias, mlp_bias=config.flag("mlp_bias"))
     sliding = layer_kinds(config, dims.layers, lambda i: False)
     return decoder(config, dims, tensors, window=sliding_window(config), sliding=sliding, root=root)
 
@@ -162,7 +185,7 @@ def qwen3(config: Config, root: Config | None = None) -> ModelSpec:
     config = config.of_class(head_dim=128, max_position_embeddings=32768)
     dims = sizes(config)
     bias = config.flag("attention_bias")
-    tensors = llama_tensors(config, dims, qkv_bias=bias, o_bias=bias, extra=head_norms(dims))
+    tensors = llama_tensors(config, dims, bias=bias, qk_norms="head")
     return decoder(config, dims, tensors, root=root, **qwen_windows(config, dims))
 
 
@@ -212,9 +235,7 @@ def smollm3(config: Config) -> ModelSpec:
         default=[(index + 1) % every for index in range(dims.layers)],
     )
     bias = config.flag("attention_bias")
-    tensors = llama_tensors(
-        config, dims, qkv_bias=bias, o_bias=bias, mlp_bias=config.flag("mlp_bias")
-    )
+    tensors = llama_tensors(config, dims, bias=bias, mlp_bias=config.flag("mlp_bias"))
     return decoder(
         config,
         dims,
@@ -274,26 +295,11 @@ def _glm(config: Config, norms: Sequence[str]) -> ModelSpec:
     return decoder(config, dims, tensors)
 
 
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "llama": llama,
-    "aquila": llama,
-    "yi": llama,
-    "Yi": llama,
-    "mistral": mistral,
-    "ministral": mistral,
-    "qwen2": qwen2,
-    "qwen3": qwen3,
-    "granite": biased(),
-    "seed_oss": biased(
-        num_key_value_heads=8,
-        head_dim=128,
-        attention_bias=True,
-        attention_out_bias=False,
-        max_position_embeddings=524288,
-    ),
-    "smollm3": smollm3,
-    "internlm3": internlm3,
-    "phi3": phi3,
-    "glm": glm,
-    "glm4": glm4,
-}
+granite = biased()
+seed_oss = biased(
+    num_key_value_heads=8,
+    head_dim=128,
+    attention_bias=True,
+    attention_out_bias=False,
+    max_position_embeddings=524288,
+)

@@ -7,8 +7,6 @@ classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
@@ -239,13 +237,3 @@ def _biased(
         encoder_tokens=encoder_tokens,
         layer_names="model.decoder.layers",
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "t5": t5,
-    "mt5": mt5,
-    "umt5": umt5,
-    "bart": bart,
-    "mbart": mbart,
-    "whisper": whisper,
-}

@@ -6,12 +6,12 @@ What stands on the encoder (a pooler, a masked-language head, a classifier) foll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kvroom.models import parts
 from kvroom.models.config import Config
-from kvroom.models.hf.common import INNER, Sizes, model, sizes
+from kvroom.models.hf.common import INNER, Sizes, around, grouped, sizes
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 
@@ -45,16 +45,7 @@ def _bert(config: Config, *, pooled: bool) -> ModelSpec:
 
 def _bert_layer(config: Config, dims: Sizes) -> Tensors:
     return (
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=True,
-            o_bias=True,
-            name="attention",
-            names=BERT_NAMES,
-        ),
+        *grouped(dims, bias=True, name="attention", names=BERT_NAMES),
         *parts.norm("attention.output.LayerNorm", dims.hidden, bias=True),
         *parts.mlp(
             dims.hidden,
@@ -133,16 +124,7 @@ def nomic_bert(config: Config) -> ModelSpec:
     mlp_bias = config.flag("mlp_fc1_bias")
     names = ("Wqkv", "Wqkv", "Wqkv", "out_proj")
     tensors = (
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=bias,
-            o_bias=bias,
-            name="attn",
-            names=names,
-        ),
+        *grouped(dims, bias=bias, name="attn", names=names),
         *parts.norm("norm1", dims.hidden, bias=True),
         *parts.mlp(
             dims.hidden, config.integer(*INNER), bias=mlp_bias, names=("fc11", "fc12", "fc2")
@@ -163,16 +145,7 @@ def modernbert(config: Config) -> ModelSpec:
     dims = sizes(config)
     bias, shift = config.flag("attention_bias"), config.flag("norm_bias")
     rest = (
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=bias,
-            o_bias=bias,
-            name="attn",
-            names=("Wqkv", "Wqkv", "Wqkv", "Wo"),
-        ),
+        *grouped(dims, bias=bias, name="attn", names=("Wqkv", "Wqkv", "Wqkv", "Wo")),
         *parts.norm("mlp_norm", dims.hidden, bias=shift),
         *parts.mlp(
             dims.hidden,
@@ -208,25 +181,13 @@ def _encoder(
     config: Config, dims: Sizes, layers: Sequence[Layer], embedding: Tensors, head: Tensors
 ) -> ModelSpec:
     """A model that keeps nothing and generates nothing; its layers are the encoder's."""
-    return model(
+    return around(
         config,
+        dims,
         layers,
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
         embedding=embedding,
         final=head,
         lm_head=(),
         generates=False,
         layer_names="encoder.layer",
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "bert": bert,
-    "roberta": roberta,
-    "xlm-roberta": roberta,
-    "nomic_bert": nomic_bert,
-    "modernbert": modernbert,
-}

@@ -8,13 +8,12 @@ checkpoints hold them as buffers of a few kilobytes, and parameter counts do not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import Config
-from kvroom.models.hf.common import INNER, Sizes, model
-from kvroom.models.kinds import FullAttention, LayerKind, SlidingWindow
+from kvroom.models.hf.common import INNER, Sizes, around, stored, two_norms
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec, Run
 from kvroom.records import dataclass
@@ -141,70 +140,6 @@ def names_of(config: Config, key: str, layers: int, known: tuple[str, ...]) -> l
     return [str(word) for word in words]
 
 
-def stored(
-    dims: Sizes,
-    window: int | None = None,
-    *,
-    v_dim: int | None = None,
-    sparse_read: int | None = None,
-) -> LayerKind:
-    """Grouped attention's cache: the last ``window`` tokens, or all (``window`` None)."""
-    head_dim = dims.head_dim if v_dim is None else v_dim
-    if window is None:
-        return FullAttention(
-            kv_heads=dims.kv_heads,
-            k_dim=dims.head_dim,
-            v_dim=head_dim,
-            q_heads=dims.heads,
-            sparse_read=sparse_read,
-        )
-    return SlidingWindow(
-        kv_heads=dims.kv_heads,
-        k_dim=dims.head_dim,
-        v_dim=head_dim,
-        q_heads=dims.heads,
-        window=window,
-    )
-
-
-def grouped(
-    dims: Sizes,
-    *,
-    qkv_bias: bool = False,
-    o_bias: bool = False,
-    norms: Literal["none", "head", "width"] = "none",
-    norm_names: tuple[str, str] = ("q_norm", "k_norm"),
-    v_dim: int | None = None,
-) -> Tensors:
-    """Grouped attention with query and key norms of one head's width or of the whole projection."""
-    q, k = {
-        "none": (0, 0),
-        "head": (dims.head_dim, dims.head_dim),
-        "width": (dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim),
-    }[norms]
-    return (
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            v_dim=v_dim,
-            qkv_bias=qkv_bias,
-            o_bias=o_bias,
-        ),
-        *(parts.norm(f"self_attn.{norm_names[0]}", q) if q else ()),
-        *(parts.norm(f"self_attn.{norm_names[1]}", k) if k else ()),
-    )
-
-
-def two_norms(hidden: int, *, bias: bool = False) -> Tensors:
-    """The norms before attention and before the feed-forward block."""
-    return (
-        *parts.norm("input_layernorm", hidden, bias=bias),
-        *parts.norm("post_attention_layernorm", hidden, bias=bias),
-    )
-
-
 def by_kind(kinds: Iterable[K], build: Callable[[K], Layer]) -> list[Layer]:
     """A layer for each of ``kinds`` in order, each distinct one built once."""
     made: dict[K, Layer] = {}
@@ -273,12 +208,4 @@ def decoder(
 
     layers = by_kind(zip(near, sparse or [True] * dims.layers, strict=True), build)
     outer.setdefault("mtp", prediction(config, layers[-1], dims.hidden))
-    return model(
-        config,
-        layers,
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
-        **outer,
-    )
+    return around(config, dims, layers, **outer)

@@ -6,11 +6,12 @@ and its vocabulary. Shapes as in the Gemma reports and the transformers classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from kvroom.models.config import Config
-from kvroom.models.hf.common import Sizes, layer_kinds, model, sizes
-from kvroom.models.hf.dense import decoder, head_norms, llama_tensors, sliding_window
+from kvroom.models.hf.common import Sizes, around, layer_kinds, sizes
+from kvroom.models.hf.dense import decoder, llama_tensors, sliding_window
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 
@@ -80,17 +81,10 @@ def gemma3_text(config: Config, root: Config | None = None) -> ModelSpec:
         max_position_embeddings=131072,
     )
     dims = sizes(config)
-    tensors = _biased(config, dims, SANDWICH, head_norms(dims))
+    tensors = _biased(config, dims, SANDWICH, qk_norms="head")
     if config.flag("use_bidirectional_attention"):
-        return model(
-            config,
-            [Layer(tensors=tensors)] * dims.layers,
-            hidden=dims.hidden,
-            vocab=dims.vocab,
-            q_heads=dims.heads,
-            kv_heads=dims.kv_heads,
-            generates=False,
-            root=root,
+        return around(
+            config, dims, [Layer(tensors=tensors)] * dims.layers, generates=False, root=root
         )
     every = config.integer("sliding_window_pattern", "_sliding_window_pattern", default=6)
     return decoder(
@@ -103,13 +97,6 @@ def gemma3_text(config: Config, root: Config | None = None) -> ModelSpec:
     )
 
 
-def _biased(config: Config, dims: Sizes, norms: Sequence[str], extra: Tensors = ()) -> Tensors:
+def _biased(config: Config, dims: Sizes, norms: Sequence[str], **attention: Any) -> Tensors:
     bias = config.flag("attention_bias")
-    return llama_tensors(config, dims, qkv_bias=bias, o_bias=bias, norms=norms, extra=extra)
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "gemma": gemma,
-    "gemma2": gemma2,
-    "gemma3_text": gemma3_text,
-}
+    return llama_tensors(config, dims, bias=bias, norms=norms, **attention)

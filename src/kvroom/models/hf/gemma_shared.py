@@ -7,15 +7,24 @@ last layer before the tail with the same attention type. Shapes as in the transf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import Config
-from kvroom.models.hf.common import Sizes, check_groups, layer_kinds, model, sizes
-from kvroom.models.hf.dense import head_norms, kind_of, sliding_window
+from kvroom.models.hf.common import (
+    Sizes,
+    around,
+    check_groups,
+    grouped,
+    layer_kinds,
+    model,
+    sizes,
+    stored,
+)
+from kvroom.models.hf.dense import sliding_window
 from kvroom.models.hf.gemma import SANDWICH
 from kvroom.models.kinds import LayerKind, SharedCache
 from kvroom.models.parts import Tensors
@@ -65,18 +74,18 @@ def gemma3n_text(config: Config, root: Config | None = None) -> ModelSpec:
         if isinstance(inner, list)
         else [config.integer("intermediate_size")] * dims.layers
     )
-    around = (*_altup(dims.hidden, streams), *_laurel(dims.hidden, config.integer("laurel_rank")))
+    beside = (*_altup(dims.hidden, streams), *_laurel(dims.hidden, config.integer("laurel_rank")))
     window = sliding_window(config)
     made: dict[Any, Layer] = {}
     each = []
     for index, (slides, width) in enumerate(zip(sliding, widths, strict=True)):
         key = (slides, index >= first, width)
         if key not in made:
-            kind = kind_of(dims, window if slides else None)
+            kind = stored(dims, window if slides else None)
             tensors = (
                 *_attention(config, dims, shared=index >= first),
                 *parts.mlp(dims.hidden, width),
-                *around,
+                *beside,
                 *_per_layer_input(config, dims),
             )
             stores = SharedCache(of=kind) if index >= first else kind
@@ -88,13 +97,10 @@ def gemma3n_text(config: Config, root: Config | None = None) -> ModelSpec:
         for t in parts.linear(f"altup_projections.{number}", dims.hidden, dims.hidden, part="mlp")
     ]
     back = [replace(t, name=t.name.replace("projections", "unembed_projections")) for t in square]
-    return model(
+    return around(
         config,
+        dims,
         each,
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
         embedding=(
             *parts.embedding(dims.vocab, dims.hidden),
             *_per_layer_tables(config, dims),
@@ -151,7 +157,7 @@ def gemma4_text(config: Config, root: Config | None = None) -> ModelSpec:
     sliding = layer_kinds(config, near.layers, lambda i: (i + 1) % 6 != 0)
     sliding[-1] = False
     first = _first_shared(config, sliding)
-    kinds = {True: kind_of(near, sliding_window(config)), False: kind_of(far)}
+    kinds = {True: stored(near, sliding_window(config)), False: stored(far)}
 
     def layer(slides: bool, shared: bool) -> Layer:
         s = near if slides else far
@@ -221,10 +227,7 @@ def _attention(config: Config, dims: Sizes, *, shared: bool, values: bool = True
         left_out = {"self_attn.k_proj", "self_attn.v_proj", "self_attn.k_norm"}
     tensors = (
         *(t for name in SANDWICH for t in parts.norm(name, dims.hidden)),
-        *parts.attention(
-            dims.hidden, dims.heads, dims.kv_heads, dims.head_dim, qkv_bias=bias, o_bias=bias
-        ),
-        *head_norms(dims),
+        *grouped(dims, bias=bias, qk_norms="head"),
     )
     return tuple(tensor for tensor in tensors if tensor.name.removesuffix(".bias") not in left_out)
 
@@ -251,9 +254,3 @@ def _per_layer_tables(config: Config, dims: Sizes) -> Tensors:
         *parts.linear("per_layer_model_projection", dims.layers * width, dims.hidden, part="mlp"),
         *parts.norm("per_layer_projection_norm", width),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "gemma3n_text": gemma3n_text,
-    "gemma4_text": gemma4_text,
-}

@@ -7,17 +7,15 @@ inputs. Sources: Griffin arXiv:2402.19427, transformers' ``recurrent_gemma``, ``
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import Config
 from kvroom.models.dtypes import FP32
-from kvroom.models.hf.common import HIDDEN, INNER, Sizes, model, sizes
+from kvroom.models.hf.common import HIDDEN, INNER, Sizes, around, grouped, sizes, stored
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import block
 from kvroom.models.hf.recurrent import Mixer, conv1d, grouped_vector, layer_types, state_dtype
-from kvroom.models.kinds import ConvState, FullAttention, RecurrentState, SlidingWindow
+from kvroom.models.kinds import ConvState, RecurrentState, SlidingWindow
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec
 from kvroom.units import ceil_div
@@ -52,14 +50,8 @@ def recurrent_gemma(config: Config) -> ModelSpec:
     )
     attends = Mixer(
         stores=(window,),
-        tensors=parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=config.flag("attention_bias"),
-            o_bias=True,
-            name="temporal_block",
+        tensors=grouped(
+            dims, qkv_bias=config.flag("attention_bias"), o_bias=True, name="temporal_block"
         ),
     )
     forward = parts.mlp(
@@ -70,13 +62,10 @@ def recurrent_gemma(config: Config) -> ModelSpec:
         "window": block(dims.hidden, attends, forward, norms),
         "state": block(dims.hidden, _rg_lru(config, dims), forward, norms),
     }
-    return model(
+    return around(
         config,
+        dims,
         [made[cycle[index % len(cycle)]] for index in range(dims.layers)],
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
         final=parts.norm("final_norm", dims.hidden),
     )
 
@@ -203,19 +192,9 @@ def _lfm2(config: Config, dims: Sizes, *, dense: Tensors, sparse: Tensors, first
         default=_full_at(config, dims.layers),
     )
     attends = Mixer(
-        stores=(
-            FullAttention(
-                kv_heads=dims.kv_heads, k_dim=dims.head_dim, v_dim=dims.head_dim, q_heads=dims.heads
-            ),
-        ),
+        stores=(stored(dims),),
         tensors=(
-            *parts.attention(
-                dims.hidden,
-                dims.heads,
-                dims.kv_heads,
-                dims.head_dim,
-                names=("q_proj", "k_proj", "v_proj", "out_proj"),
-            ),
+            *grouped(dims, names=("q_proj", "k_proj", "v_proj", "out_proj")),
             *parts.norm("self_attn.q_layernorm", dims.head_dim),
             *parts.norm("self_attn.k_layernorm", dims.head_dim),
         ),
@@ -228,13 +207,10 @@ def _lfm2(config: Config, dims: Sizes, *, dense: Tensors, sparse: Tensors, first
         for early in (True, False)
     }
     tied = config.flag("tie_embedding", "tie_word_embeddings", default=True)
-    return model(
+    return around(
         config,
+        dims,
         [made[kind, index < first] for index, kind in enumerate(types)],
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
         final=parts.norm("embedding_norm", dims.hidden),
         tied=tied,
     )
@@ -268,10 +244,3 @@ def _short_conv(config: Config, dims: Sizes) -> Mixer:
             ),
         ),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "recurrent_gemma": recurrent_gemma,
-    "lfm2": lfm2,
-    "lfm2_moe": lfm2_moe,
-}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import Config
-from kvroom.models.hf.common import INNER, Sizes, model, sizes
+from kvroom.models.hf.common import INNER, Sizes, around, grouped, sizes, stored
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.recurrent import (
     Mixer,
@@ -24,7 +24,6 @@ from kvroom.models.hf.recurrent import (
     mamba_heads,
     state_dtype,
 )
-from kvroom.models.kinds import FullAttention
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Part
@@ -192,20 +191,8 @@ def falcon_h1(config: Config) -> ModelSpec:
 def attention(dims: Sizes, *, bias: bool = False, name: str = "self_attn") -> Mixer:
     """Full attention as a mixer."""
     return Mixer(
-        stores=(
-            FullAttention(
-                kv_heads=dims.kv_heads, k_dim=dims.head_dim, v_dim=dims.head_dim, q_heads=dims.heads
-            ),
-        ),
-        tensors=parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=bias,
-            o_bias=bias,
-            name=name,
-        ),
+        stores=(stored(dims),),
+        tensors=grouped(dims, bias=bias, name=name),
     )
 
 
@@ -265,20 +252,4 @@ def _periodic(config: Config, what: str, period: int, offset: int) -> Callable[[
 
 
 def _finish(config: Config, dims: Sizes, each: list[Layer], final: str) -> ModelSpec:
-    return model(
-        config,
-        each,
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
-        final=parts.norm(final, dims.hidden),
-    )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "jamba": jamba,
-    "bamba": bamba,
-    "granitemoehybrid": granite,
-    "falcon_h1": falcon_h1,
-}
+    return around(config, dims, each, final=parts.norm(final, dims.hidden))

@@ -10,7 +10,6 @@ tensors of the published checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -311,10 +310,3 @@ def _experts(config: Config, hidden: int, moe: str) -> Tensors:
 def _residual(name: str, hidden: int) -> Tensors:
     """An attention residual: a norm of what it looks at and one learned query."""
     return (*parts.norm(f"{name}_norm", hidden), *parts.vector(f"{name}_proj", hidden))
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "kimi_linear": kimi_linear,
-    "kimi_k3": kimi_k3,
-    "bailing_hybrid": bailing_hybrid,
-}

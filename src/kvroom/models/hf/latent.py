@@ -9,14 +9,13 @@ indexer. Structure and defaults: the classes of transformers 5 and the published
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.dtypes import FP8_INDEX
-from kvroom.models.hf.common import INNER, check_groups, model
+from kvroom.models.hf.common import INNER, check_groups, model, two_norms
 from kvroom.models.hf.experts import (
     Mixture,
     by_kind,
@@ -26,7 +25,6 @@ from kvroom.models.hf.experts import (
     prediction,
     shared_width,
     sparse_layers,
-    two_norms,
 )
 from kvroom.models.kinds import Indexer, Latent, LayerKind
 from kvroom.models.parts import Tensors
@@ -337,13 +335,3 @@ def glm4_moe_lite(config: Config, **outer: Any) -> ModelSpec:
         ),
         **outer,
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "deepseek_v2": deepseek_v2,
-    "deepseek_v3": deepseek_v3,
-    "kimi_k2": deepseek_v3,
-    "deepseek_v32": deepseek_v32,
-    "glm_moe_dsa": glm_moe_dsa,
-    "glm4_moe_lite": glm4_moe_lite,
-}

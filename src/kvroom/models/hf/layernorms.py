@@ -14,7 +14,7 @@ from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import Config
 from kvroom.models.hf.common import layer_kinds, sizes
-from kvroom.models.hf.dense import decoder, head_norms, llama_tensors, sliding_window, width_norms
+from kvroom.models.hf.dense import decoder, llama_tensors, sliding_window
 from kvroom.models.spec import ModelSpec
 
 POST_NORMS = ("post_attention_layernorm", "post_feedforward_layernorm")
@@ -25,7 +25,7 @@ def olmo(config: Config) -> ModelSpec:
     config = config.of_class(max_position_embeddings=2048)
     dims = sizes(config)
     bias = config.flag("attention_bias")
-    tensors = llama_tensors(config, dims, qkv_bias=bias, o_bias=bias, norms=())
+    tensors = llama_tensors(config, dims, bias=bias, norms=())
     return decoder(config, dims, tensors, final=())
 
 
@@ -46,9 +46,7 @@ def _olmo2(config: Config, windows: dict[str, Any]) -> ModelSpec:
     config = config.of_class(max_position_embeddings=2048)
     dims = sizes(config)
     bias = config.flag("attention_bias")
-    tensors = llama_tensors(
-        config, dims, qkv_bias=bias, o_bias=bias, extra=width_norms(dims), norms=POST_NORMS
-    )
+    tensors = llama_tensors(config, dims, bias=bias, qk_norms="width", norms=POST_NORMS)
     return decoder(config, dims, tensors, **windows)
 
 
@@ -65,7 +63,7 @@ def exaone4(config: Config) -> ModelSpec:
         max_position_embeddings=2048,
     )
     dims = sizes(config)
-    tensors = llama_tensors(config, dims, extra=head_norms(dims), norms=POST_NORMS)
+    tensors = llama_tensors(config, dims, qk_norms="head", norms=POST_NORMS)
     sliding = layer_kinds(config, dims.layers, _exaone_pattern(config, dims.layers))
     return decoder(config, dims, tensors, window=sliding_window(config), sliding=sliding)
 
@@ -110,9 +108,8 @@ def _cohere(config: Config, windows: dict[str, Any]) -> ModelSpec:
     tensors = llama_tensors(
         config,
         dims,
-        qkv_bias=bias,
-        o_bias=bias,
-        extra=width_norms(dims) if config.flag("use_qk_norm") else (),
+        bias=bias,
+        qk_norms="width" if config.flag("use_qk_norm") else "none",
         norms=("input_layernorm",),
     )
     return decoder(config, dims, tensors, **windows)
@@ -131,8 +128,7 @@ def starcoder2(config: Config) -> ModelSpec:
     tensors = llama_tensors(
         config,
         dims,
-        qkv_bias=bias,
-        o_bias=bias,
+        bias=bias,
         mlp_bias=bias,
         norm_bias=True,
         gated=False,
@@ -172,26 +168,6 @@ def nemotron(config: Config) -> ModelSpec:
     dims = sizes(config)
     bias = config.flag("attention_bias")
     tensors = llama_tensors(
-        config,
-        dims,
-        qkv_bias=bias,
-        o_bias=bias,
-        mlp_bias=config.flag("mlp_bias"),
-        norm_bias=True,
-        gated=False,
+        config, dims, bias=bias, mlp_bias=config.flag("mlp_bias"), norm_bias=True, gated=False
     )
     return decoder(config, dims, tensors, final=parts.norm("norm", dims.hidden, bias=True))
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "olmo": olmo,
-    "olmo2": olmo2,
-    "olmo3": olmo3,
-    "exaone4": exaone4,
-    "cohere": cohere,
-    "cohere2": cohere2,
-    "starcoder2": starcoder2,
-    "stablelm": stablelm,
-    "stablelm_epoch": stablelm,
-    "nemotron": nemotron,
-}

@@ -7,12 +7,11 @@ shared block that a non-zero ``shared_intermediate_size`` adds), vLLM's ``minima
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kvroom.models import parts
 from kvroom.models.config import Config
-from kvroom.models.hf.common import INNER, Sizes, model, sizes
+from kvroom.models.hf.common import INNER, Sizes, around, sizes
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import attention, block
 from kvroom.models.hf.recurrent import LAYER_TYPES, Mixer, grouped_vector, layer_types, state_dtype
@@ -64,14 +63,7 @@ def minimax(config: Config) -> ModelSpec:
         "full": block(dims.hidden, attention(dims), forward, norms),
         "state": block(dims.hidden, _lightning(config, dims), forward, norms),
     }
-    return model(
-        config,
-        [made[kind] for kind in types],
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
-    )
+    return around(config, dims, [made[kind] for kind in types])
 
 
 def _lightning(config: Config, dims: Sizes) -> Mixer:
@@ -104,10 +96,3 @@ def _lightning(config: Config, dims: Sizes) -> Mixer:
             ),
         ),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "minimax": minimax,
-    "minimax_text_01": minimax,
-    "minimax_m1": minimax,
-}

@@ -7,12 +7,10 @@ files do not hold).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
-from kvroom.models.hf.common import INNER, LAYERS, model
-from kvroom.models.hf.experts import check_active, two_norms
+from kvroom.models.hf.common import INNER, LAYERS, model, two_norms
+from kvroom.models.hf.experts import check_active
 from kvroom.models.hf.latent import latent_sizes
 from kvroom.models.spec import Layer, ModelSpec
 
@@ -61,6 +59,3 @@ def longcat_flash(config: Config) -> ModelSpec:
         q_heads=m.heads,
         kv_heads=1,  # the latent: one for all heads
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {"longcat_flash": longcat_flash}

@@ -6,8 +6,6 @@ configs of state-spaces, tiiuae and mistralai.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
@@ -85,10 +83,3 @@ def _stack(config: Config, hidden: int, mixer: Mixer) -> ModelSpec:
         final=parts.norm("norm_f", hidden),
         layer_names="backbone.layers",
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "mamba": mamba,
-    "falcon_mamba": mamba,
-    "mamba2": mamba2_reader,
-}

@@ -6,14 +6,12 @@ the published configurations and the transformers class.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.hf import towers
-from kvroom.models.hf.common import INNER, model, sizes
-from kvroom.models.hf.dense import kind_of, llama_tensors
+from kvroom.models.hf.common import INNER, around, grouped, sizes, stored
+from kvroom.models.hf.dense import llama_tensors
 from kvroom.models.kinds import CrossAttention
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
@@ -58,7 +56,7 @@ def mllama(config: Config) -> ModelSpec:
             f"is no layer of {dims.layers}",
             f"Give indices from 0 to {dims.layers - 1}.",
         )
-    own = Layer(stores=(kind_of(dims),), tensors=llama_tensors(t, dims))
+    own = Layer(stores=(stored(dims),), tensors=llama_tensors(t, dims))
     seen = CrossAttention(
         kv_heads=dims.kv_heads, k_dim=dims.head_dim, v_dim=dims.head_dim, q_heads=dims.heads
     )
@@ -66,9 +64,7 @@ def mllama(config: Config) -> ModelSpec:
         stores=(seen,),
         tensors=(
             *parts.norm("input_layernorm", dims.hidden),
-            *parts.attention(
-                dims.hidden, dims.heads, dims.kv_heads, dims.head_dim, name="cross_attn"
-            ),
+            *grouped(dims, name="cross_attn"),
             *parts.norm("cross_attn.q_norm", dims.head_dim),
             *parts.norm("cross_attn.k_norm", dims.head_dim),
             *parts.vector("cross_attn_attn_gate", 1),
@@ -78,13 +74,10 @@ def mllama(config: Config) -> ModelSpec:
         ),
     )
     tiles, tokens = v.integer("max_num_tiles", high=1000), _tile_tokens(v)
-    return model(
+    return around(
         t,
+        dims,
         [cross if index in crossing else own for index in range(dims.layers)],
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
         embedding=parts.embedding(dims.vocab + SPARE_TOKENS, dims.hidden),
         beside=(
             *_tower(v, tiles, tokens),
@@ -133,6 +126,3 @@ def _tower(config: Config, tiles: int, tokens: int) -> Tensors:
         # class embedding, norms before and after, three gates of the position tables
         *towers.plain("vision_model.vectors", hidden + 2 * 2 * hidden + 3),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {"mllama": mllama}

@@ -7,22 +7,29 @@ checkpoints. MiniMax-M2's published files hold none of the prediction modules th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kvroom.models import parts
 from kvroom.models.config import Config
-from kvroom.models.hf.common import layer_kinds, sizes
-from kvroom.models.hf.experts import decoder, filled, grouped, mixture
+from kvroom.models.hf.common import grouped, layer_kinds, sizes
+from kvroom.models.hf.experts import Mixture, decoder, filled, mixture
 from kvroom.models.spec import ModelSpec
-
-W_MODULES = ("w1", "w3", "w2")
-"""Gate, up and down under the names of Mistral's own checkpoints."""
 
 
 def _everywhere(config: Config, layers: int) -> list[bool]:
     """A ``sliding_window`` that is a number holds in every layer; null or absent means full."""
     return [config.has("sliding_window")] * layers
+
+
+def _mistrals(config: Config) -> Mixture:
+    """Experts under the names of Mistral's own checkpoints."""
+    return mixture(
+        config,
+        inner=("intermediate_size",),
+        name="block_sparse_moe.experts",
+        modules=("w1", "w3", "w2"),
+        router_name="block_sparse_moe.gate",
+    )
 
 
 def mixtral(config: Config) -> ModelSpec:
@@ -39,13 +46,7 @@ def mixtral(config: Config) -> ModelSpec:
         config,
         dims,
         grouped(dims),
-        lambda: mixture(
-            config,
-            inner=("intermediate_size",),
-            name="block_sparse_moe.experts",
-            modules=W_MODULES,
-            router_name="block_sparse_moe.gate",
-        ),
+        lambda: _mistrals(config),
         windowed=_everywhere(config, dims.layers),
     )
 
@@ -64,14 +65,8 @@ def phimoe(config: Config) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias),
-        lambda: mixture(
-            config,
-            inner=("intermediate_size",),
-            name="block_sparse_moe.experts",
-            modules=W_MODULES,
-            router_name="block_sparse_moe.gate",
-        ),
+        grouped(dims, bias=bias),
+        lambda: _mistrals(config),
         windowed=_everywhere(config, dims.layers),
         norm_bias=True,
         final=parts.norm("norm", dims.hidden, bias=True),
@@ -94,14 +89,8 @@ def minimax_m2(config: Config) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, norms="width" if config.flag("use_qk_norm", default=True) else "none"),
-        lambda: mixture(
-            config,
-            inner=("intermediate_size",),
-            name="block_sparse_moe.experts",
-            modules=W_MODULES,
-            router_name="block_sparse_moe.gate",
-        ),
+        grouped(dims, qk_norms="width" if config.flag("use_qk_norm", default=True) else "none"),
+        lambda: _mistrals(config),
     )
 
 
@@ -119,7 +108,7 @@ def olmoe(config: Config) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias, norms="width"),
+        grouped(dims, bias=bias, qk_norms="width"),
         lambda: mixture(config, inner=("intermediate_size",)),
     )
 
@@ -134,7 +123,7 @@ def granitemoe(config: Config) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias),
+        grouped(dims, bias=bias),
         lambda: mixture(
             config,
             inner=("intermediate_size",),
@@ -244,22 +233,9 @@ def qwen3_moe(config: Config, **outer: Any) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias, norms="head"),
+        grouped(dims, bias=bias, qk_norms="head"),
         lambda: mixture(config, inner=("moe_intermediate_size",)),
         sparse=_qwen_sparse(config, dims.layers),
         windowed=[config.flag("use_sliding_window") and config.has("sliding_window")] * dims.layers,
         **outer,
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "mixtral": mixtral,
-    "phimoe": phimoe,
-    "minimax_m2": minimax_m2,
-    "olmoe": olmoe,
-    "granitemoe": granitemoe,
-    "granitemoeshared": granitemoe,
-    "dbrx": dbrx,
-    "qwen2_moe": qwen2_moe,
-    "qwen3_moe": qwen3_moe,
-}

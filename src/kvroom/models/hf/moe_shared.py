@@ -6,26 +6,22 @@ classes of transformers 5 (DeepSeekMoE and MiMo: their remote code); prediction 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
 from kvroom.models import parts
 from kvroom.models.config import Config
-from kvroom.models.hf.common import layer_kinds, model, sizes
+from kvroom.models.hf.common import around, grouped, layer_kinds, sizes, stored, two_norms
 from kvroom.models.hf.experts import (
     Mixture,
     by_kind,
     check_active,
     decoder,
     filled,
-    grouped,
     mixture,
     prediction,
     shared_width,
     sparse_layers,
-    stored,
-    two_norms,
 )
 from kvroom.models.kinds import SharedCache
 from kvroom.models.parts import Tensors
@@ -41,7 +37,7 @@ def deepseek(config: Config) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias),
+        grouped(dims, bias=bias),
         lambda: mixture(
             config, inner=("moe_intermediate_size",), shared=shared_width(config, each)
         ),
@@ -80,7 +76,7 @@ def glm4_moe(config: Config, **outer: Any) -> ModelSpec:
         grouped(
             dims,
             qkv_bias=config.flag("attention_bias"),
-            norms="head" if config.flag("use_qk_norm") else "none",
+            qk_norms="head" if config.flag("use_qk_norm") else "none",
         ),
         lambda: mixture(
             config, inner=("moe_intermediate_size",), shared=shared_width(config, each)
@@ -105,7 +101,7 @@ def ernie4_5(config: Config) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias),
+        grouped(dims, bias=bias),
         lambda: mixture(config),
         sparse=[False] * dims.layers,
         dense=lambda: parts.mlp(dims.hidden, config.integer("intermediate_size"), bias=bias),
@@ -138,7 +134,7 @@ def ernie4_5_moe(config: Config) -> ModelSpec:
     last = config.integer("moe_layer_end_index", low=-1)
     last = dims.layers - 1 if last == -1 else last
     every = config.integer("moe_layer_interval")
-    attention = grouped(dims, qkv_bias=bias, o_bias=bias)
+    attention = grouped(dims, bias=bias)
 
     def dense() -> Tensors:
         return parts.mlp(dims.hidden, config.integer("intermediate_size"), bias=bias)
@@ -205,13 +201,7 @@ def hunyuan(config: Config) -> ModelSpec:
     dims = sizes(config)
     bias = config.flag("attention_bias")
     norms: Literal["head", "none"] = "head" if config.flag("use_qk_norm", default=True) else "none"
-    own = grouped(
-        dims,
-        qkv_bias=bias,
-        o_bias=bias,
-        norms=norms,
-        norm_names=("query_layernorm", "key_layernorm"),
-    )
+    own = grouped(dims, bias=bias, qk_norms=norms, norm_names=("query_layernorm", "key_layernorm"))
     kept = stored(dims)
     share = config.integer("cla_share_factor", default=1) if config.flag("use_cla") else 1
     has_shared = config.flag("use_mixed_mlp_moe", default=True)
@@ -251,24 +241,7 @@ def hunyuan(config: Config) -> ModelSpec:
             tensors=(*two_norms(dims.hidden), *attention, *feed),
         )
 
-    return model(
-        config,
-        by_kind(shapes, build),
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
-    )
+    return around(config, dims, by_kind(shapes, build))
 
 
 _KEYS = ("self_attn.k_proj", "self_attn.v_proj", "self_attn.key_layernorm")
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "deepseek": deepseek,
-    "glm4_moe": glm4_moe,
-    "ernie4_5": ernie4_5,
-    "ernie4_5_moe": ernie4_5_moe,
-    "hunyuan_v1_moe": hunyuan,
-    "hunyuan_v1_dense": hunyuan,
-    "mimo": mimo,
-}

@@ -243,16 +243,3 @@ def _two_linears(config: Config, hidden: int, seen: int, *, bias: bool) -> Tenso
         *towers.plain("multi_modal_projector.linear_1", hidden, inputs + bias),
         *towers.plain("multi_modal_projector.linear_2", hidden, hidden + bias),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "gemma3": gemma3,
-    "gemma3n": gemma3n,
-    "gemma4": gemma4,
-    "mistral3": mistral3,
-    "ministral3": ministral3,
-    "llava": llava,
-    "llava_next": llava_next,
-    "llava_onevision": llava_onevision,
-    "paligemma": paligemma,
-}

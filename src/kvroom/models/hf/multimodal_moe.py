@@ -6,24 +6,13 @@ the classes of transformers 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kvroom.models import parts
 from kvroom.models.config import Config
 from kvroom.models.hf import vision
-from kvroom.models.hf.common import layer_kinds, model, sizes
-from kvroom.models.hf.experts import (
-    by_kind,
-    decoder,
-    filled,
-    grouped,
-    mixture,
-    names_of,
-    sparse_layers,
-    stored,
-    two_norms,
-)
+from kvroom.models.hf.common import around, grouped, layer_kinds, sizes, stored, two_norms
+from kvroom.models.hf.experts import by_kind, decoder, filled, mixture, names_of, sparse_layers
 from kvroom.models.hf.latent import deepseek_v3
 from kvroom.models.hf.moe import qwen3_moe
 from kvroom.models.hf.moe_shared import glm4_moe
@@ -77,7 +66,7 @@ def qwen3_vl_text(config: Config, **outer: Any) -> ModelSpec:
     return decoder(
         config,
         dims,
-        grouped(dims, qkv_bias=bias, o_bias=bias, norms="head"),
+        grouped(dims, bias=bias, qk_norms="head"),
         lambda: mixture(config),
         sparse=[False] * dims.layers,
         **outer,
@@ -183,7 +172,9 @@ def minimax_m3_text(config: Config, **outer: Any) -> ModelSpec:
         *parts.norm(f"{name}.q_norm", dim),
         *parts.norm(f"{name}.k_norm", dim),
     )
-    attention = grouped(dims, norms="head" if config.flag("use_qk_norm", default=True) else "none")
+    attention = grouped(
+        dims, qk_norms="head" if config.flag("use_qk_norm", default=True) else "none"
+    )
 
     def build(kind: tuple[bool, bool]) -> Layer:
         picked, has_experts = kind
@@ -207,15 +198,7 @@ def minimax_m3_text(config: Config, **outer: Any) -> ModelSpec:
     kinds = zip(
         _picked(config, picks, dims.layers), sparse_layers(config, dims.layers), strict=True
     )
-    return model(
-        config,
-        by_kind(kinds, build),
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
-        **outer,
-    )
+    return around(config, dims, by_kind(kinds, build), **outer)
 
 
 def _picked(config: Config, picks: Config, layers: int) -> list[bool]:
@@ -235,21 +218,3 @@ def minimax_m3(config: Config) -> ModelSpec:
         return minimax_m3_text(config)
     names = "language_model.model.layers"
     return vision.composite(config, minimax_m3_text, vision.minimax_tower, layer_names=names)
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "qwen2_vl": qwen2_vl,
-    "qwen2_vl_text": qwen2_vl_text,
-    "qwen2_5_vl": qwen2_5_vl,
-    "qwen2_5_vl_text": qwen2_vl_text,
-    "qwen3_vl": qwen3_vl,
-    "qwen3_vl_text": qwen3_vl_text,
-    "qwen3_vl_moe": qwen3_vl_moe,
-    "qwen3_vl_moe_text": qwen3_vl_moe_text,
-    "kimi_k25": kimi_k25,
-    "glm4v_moe": glm4v_moe,
-    "glm4v_moe_text": glm4v_moe_text,
-    "minimax_m3": minimax_m3,
-    "minimax_m3_vl": minimax_m3,
-    "minimax_m3_vl_text": minimax_m3_text,
-}

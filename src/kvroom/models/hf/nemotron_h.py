@@ -15,7 +15,7 @@ from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.dtypes import FP32
-from kvroom.models.hf.common import LAYERS, Sizes, model, sizes
+from kvroom.models.hf.common import LAYERS, Sizes, around, sizes
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import attention
 from kvroom.models.hf.recurrent import LAYER_TYPES, Mixer, known_types, mamba2, state_dtype
@@ -61,13 +61,10 @@ def nemotron_h(config: Config) -> ModelSpec:
         kind: Layer(stores=value.stores, tensors=(*parts.norm("norm", dims.hidden), *value.tensors))
         for kind, value in made.items()
     }
-    return model(
+    return around(
         config,
+        dims,
         [layers[kind] for kind in types],
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
         embedding=parts.embedding(dims.vocab, dims.hidden, "embeddings"),
         final=parts.norm("norm_f", dims.hidden),
         tied=False,  # whatever the config says: the class ties nothing
@@ -157,6 +154,3 @@ def _experts(config: Config, dims: Sizes) -> Mixer:
             *parts.linear("mixer.fc2_latent_proj", dims.hidden, latent, part="mlp", bias=bias),
         )
     return Mixer((), tensors)
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {"nemotron_h": nemotron_h}

@@ -223,22 +223,10 @@ def mamba2(
     channels = ((heads, head_dim), (groups, state), (groups, state))
     tensors = (
         *parts.linear(
-            project,
-            2 * inner + heads,
-            hidden,
-            part=part,
-            split="column",
-            bias=in_bias,
-            units=heads,
+            project, 2 * inner + heads, hidden, part=part, split="column", bias=in_bias, units=heads
         ),
         *parts.linear(
-            project,
-            2 * groups * state,
-            hidden,
-            part=part,
-            split="kv",
-            bias=in_bias,
-            units=groups,
+            project, 2 * groups * state, hidden, part=part, split="kv", bias=in_bias, units=groups
         ),
         *conv1d(f"{name}.conv1d", [(heads, head_dim), (groups, 2 * state)], kernel, bias=conv_bias),
         *grouped_vector(f"{name}.dt_bias", heads, heads),

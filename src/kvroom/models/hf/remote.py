@@ -5,19 +5,59 @@ Structure from the published modelling code of each (named in its reader), sizes
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import MAX_LAYERS, Config
-from kvroom.models.hf.common import INNER, Sizes, check_groups, head_dim, model, sizes
-from kvroom.models.hf.dense import decoder, kind_of, llama_tensors
+from kvroom.models.hf.common import (
+    INNER,
+    Sizes,
+    check_groups,
+    grouped,
+    head_dim,
+    model,
+    sizes,
+    stored,
+)
+from kvroom.models.hf.dense import ModuleNames, decoder, llama_tensors, plain_decoder
 from kvroom.models.kinds import HeadedAttention
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.units import ceil_div
+
+INTERNLM2 = ModuleNames(
+    norms="attention_norm ffn_norm",
+    attention="attention wqkv wqkv wqkv wo",
+    mlp="feed_forward w1 w3 w2",
+    embedding="tok_embeddings",
+    head="output",
+)
+QWEN = ModuleNames(
+    layers="transformer.h",
+    norms="ln_1 ln_2",
+    attention="attn c_attn c_attn c_attn c_proj",
+    mlp="mlp w1 w2 c_proj",
+    embedding="wte",
+    final="ln_f",
+)
+CHATGLM = ModuleNames(
+    layers="transformer.encoder.layers",
+    attention="self_attention query_key_value query_key_value query_key_value dense",
+    mlp="mlp dense_h_to_4h dense_h_to_4h dense_4h_to_h",
+    embedding="embedding.word_embeddings",
+    final="final_layernorm",
+    head="output_layer",
+)
+EXAONE = ModuleNames(
+    layers="transformer.h",
+    norms="ln_1 ln_2",
+    attention="attn.attention q_proj k_proj v_proj out_proj",
+    mlp="mlp c_fc_0 c_fc_1 c_proj",
+    embedding="wte",
+    final="ln_f",
+)
 
 
 def _tower_warning(config: Config, *keys: str) -> tuple[str, ...]:
@@ -39,42 +79,13 @@ def internlm(config: Config) -> ModelSpec:
     """InternLM 1: Llama with biases in attention where ``bias`` says so (``modeling_internlm``)."""
     config = config.of_class(bias=True)
     dims = sizes(config)
-    return decoder(
-        config,
-        dims,
-        llama_tensors(config, dims, qkv_bias=config.flag("bias"), o_bias=config.flag("bias")),
-    )
+    return decoder(config, dims, llama_tensors(config, dims, bias=config.flag("bias")))
 
 
 def internlm2(config: Config) -> ModelSpec:
     """InternLM 2 and 2.5: Llama with a fused wqkv (``modeling_internlm2``)."""
     config = config.of_class(bias=True)
-    dims = sizes(config)
-    bias = config.flag("bias")
-    tensors = (
-        *parts.norm("attention_norm", dims.hidden),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=bias,
-            o_bias=bias,
-            name="attention",
-            names=("wqkv", "wqkv", "wqkv", "wo"),
-        ),
-        *parts.norm("ffn_norm", dims.hidden),
-        *parts.mlp(
-            dims.hidden, config.integer(*INNER), name="feed_forward", names=("w1", "w3", "w2")
-        ),
-    )
-    return decoder(
-        config,
-        dims,
-        tensors,
-        embedding=parts.embedding(dims.vocab, dims.hidden, "tok_embeddings"),
-        lm_head=parts.lm_head(dims.vocab, dims.hidden, name="output"),
-    )
+    return plain_decoder(config, sizes(config), INTERNLM2, bias=config.flag("bias"), mlp_bias=False)
 
 
 def qwen(config: Config) -> ModelSpec:
@@ -87,30 +98,14 @@ def qwen(config: Config) -> ModelSpec:
         dims, kv_heads=dims.heads, head_dim=config.integer("kv_channels", default=dims.head_dim)
     )
     bias = not config.flag("no_bias", default=True)
-    tensors = (
-        *parts.norm("ln_1", dims.hidden),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            qkv_bias=True,
-            o_bias=bias,
-            name="attn",
-            names=("c_attn", "c_attn", "c_attn", "c_proj"),
-        ),
-        *parts.norm("ln_2", dims.hidden),
-        *parts.mlp(
-            dims.hidden, config.integer(*INNER) // 2, bias=bias, names=("w1", "w2", "c_proj")
-        ),
-    )
-    return decoder(
+    return plain_decoder(
         config,
         dims,
-        tensors,
-        embedding=parts.embedding(dims.vocab, dims.hidden, "wte"),
-        final=parts.norm("ln_f", dims.hidden),
-        layer_names="transformer.h",
+        QWEN,
+        inner=config.integer(*INNER) // 2,
+        bias=True,
+        o_bias=bias,
+        mlp_bias=bias,
         warnings=_tower_warning(config, "visual"),
     )
 
@@ -127,7 +122,7 @@ def chatglm(config: Config) -> ModelSpec:
     if config.flag("multi_query_attention"):
         kv = config.integer("multi_query_group_num", default=1, high=100_000)
         check_groups(config, heads, kv, "multi_query_group_num")
-    sizes = Sizes(
+    dims = Sizes(
         layers=config.integer("num_layers", "num_hidden_layers", high=MAX_LAYERS),
         hidden=hidden,
         heads=heads,
@@ -136,64 +131,24 @@ def chatglm(config: Config) -> ModelSpec:
         vocab=config.integer("padded_vocab_size", "vocab_size"),
     )
     everywhere = config.flag("add_bias_linear")
-    shift = not config.flag("rmsnorm", default=True)
-    tensors = (
-        *parts.norm("input_layernorm", hidden, bias=shift),
-        *parts.attention(
-            hidden,
-            heads,
-            kv,
-            sizes.head_dim,
-            qkv_bias=everywhere or config.flag("add_qkv_bias"),
-            o_bias=everywhere,
-            name="self_attention",
-            names=("query_key_value", "query_key_value", "query_key_value", "dense"),
-        ),
-        *parts.norm("post_attention_layernorm", hidden, bias=shift),
-        *parts.mlp(
-            hidden,
-            config.integer("ffn_hidden_size"),
-            bias=everywhere,
-            names=("dense_h_to_4h", "dense_h_to_4h", "dense_4h_to_h"),
-        ),
-    )
-    after = config.flag("post_layer_norm", default=True)
-    return decoder(
+    after: dict[str, Any] = {} if config.flag("post_layer_norm", default=True) else {"final": ()}
+    return plain_decoder(
         config,
-        sizes,
-        tensors,
-        embedding=parts.embedding(sizes.vocab, hidden, "embedding.word_embeddings"),
-        final=parts.norm("final_layernorm", hidden, bias=shift) if after else (),
-        lm_head=parts.lm_head(sizes.vocab, hidden, name="output_layer"),
-        layer_names="transformer.encoder.layers",
+        dims,
+        CHATGLM,
+        inner=config.integer("ffn_hidden_size"),
+        bias=everywhere or config.flag("add_qkv_bias"),
+        o_bias=everywhere,
+        mlp_bias=everywhere,
+        norm_bias=not config.flag("rmsnorm", default=True),
         warnings=_tower_warning(config, "vision_config"),
+        **after,
     )
 
 
 def exaone(config: Config) -> ModelSpec:
     """EXAONE 3 and 3.5: Llama under GPT-2's names (``modeling_exaone``)."""
-    dims = sizes(config)
-    tensors = (
-        *parts.norm("ln_1", dims.hidden),
-        *parts.attention(
-            dims.hidden,
-            dims.heads,
-            dims.kv_heads,
-            dims.head_dim,
-            name="attn.attention",
-            names=("q_proj", "k_proj", "v_proj", "out_proj"),
-        ),
-        *parts.norm("ln_2", dims.hidden),
-        *parts.mlp(dims.hidden, config.integer(*INNER), names=("c_fc_0", "c_fc_1", "c_proj")),
-    )
-    return decoder(
-        config,
-        dims,
-        tensors,
-        embedding=parts.embedding(dims.vocab, dims.hidden, "wte"),
-        final=parts.norm("ln_f", dims.hidden),
-        layer_names="transformer.h",
-    )
+    return plain_decoder(config, sizes(config), EXAONE)
 
 
 def deci(config: Config) -> ModelSpec:
@@ -208,7 +163,7 @@ def deci(config: Config) -> ModelSpec:
     made: dict[int, Layer] = {}
     for kv in sorted(set(heads)):
         s = replace(base, kv_heads=kv)
-        made[kv] = Layer(stores=(kind_of(s),), tensors=llama_tensors(config, s))
+        made[kv] = Layer(stores=(stored(s),), tensors=llama_tensors(config, s))
     return model(
         config,
         [made[kv] for kv in heads],
@@ -268,12 +223,10 @@ def _block(config: Config, dims: Sizes, index: int) -> Layer:
         check_groups(attention, dims.heads, group, "n_heads_in_group")
         dims = replace(dims, kv_heads=dims.heads // group)
         window = attention.maybe_integer("window_length", low=1, high=10**9)
-        stores = (kind_of(dims, window),)
+        stores = (stored(dims, window),)
         bias = config.flag("attention_bias")
         tensors += parts.norm("input_layernorm", dims.hidden)
-        tensors += parts.attention(
-            dims.hidden, dims.heads, dims.kv_heads, dims.head_dim, qkv_bias=bias, o_bias=bias
-        )
+        tensors += grouped(dims, bias=bias)
     if ffn.flag("replace_with_linear"):
         tensors += parts.norm("post_attention_layernorm", dims.hidden)
         tensors += parts.linear("mlp.linear_mlp", dims.hidden, dims.hidden, part="mlp")
@@ -294,15 +247,3 @@ def _ffn_width(ffn: Config, hidden: int) -> int:
         )
     mult = ffn.number("ffn_mult", default=1.0, low=1e-4, high=1000)
     return ceil_div(int(2 * mult * hidden / 3), 256) * 256
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "baichuan": baichuan,
-    "internlm": internlm,
-    "internlm2": internlm2,
-    "qwen": qwen,
-    "chatglm": chatglm,
-    "exaone": exaone,
-    "deci": deci,
-    "nemotron-nas": nemotron_nas,
-}

@@ -89,6 +89,23 @@ def _merged(config: Config) -> int:
     return config.integer("spatial_merge_size", default=2, high=1000) ** 2
 
 
+def _merger(
+    name: str,
+    merged: int,
+    out: int,
+    *,
+    norms: int,
+    layers: tuple[str, str] = ("mlp.0", "mlp.2"),
+    count: int = 1,
+) -> Tensors:
+    """Two biased layers from ``merged`` inputs to ``out``, behind norms of ``norms`` numbers."""
+    return (
+        _one(f"{name}.{layers[0]}", merged, merged, count),
+        _one(f"{name}.{layers[1]}", out, merged, count),
+        _one(f"{name}.vectors", norms + merged + out, 1, count),
+    )
+
+
 def qwen2_tower(config: Config, hidden: int, root: Config) -> Tensors:
     """Qwen2-VL (arXiv 2409.12191): LayerNorms, plain feed-forward, a two-layer merger of 2 × 2."""
     width = config.integer("embed_dim", default=1280)
@@ -103,9 +120,7 @@ def qwen2_tower(config: Config, hidden: int, root: Config) -> Tensors:
             vectors=4 * width + 3 * width + width + inner + width,
             name="visual.blocks",
         ),
-        _one("visual.merger.mlp.0", merged, merged),
-        _one("visual.merger.mlp.2", out, merged),
-        _one("visual.merger.vectors", 2 * width + merged + out),
+        *_merger("visual.merger", merged, out, norms=2 * width),
     )
 
 
@@ -124,9 +139,7 @@ def qwen2_5_tower(config: Config, hidden: int, root: Config) -> Tensors:
             vectors=2 * width + 3 * width + width + 2 * inner + width,
             name="visual.blocks",
         ),
-        _one("visual.merger.mlp.0", merged, merged),
-        _one("visual.merger.mlp.2", out, merged),
-        _one("visual.merger.vectors", width + merged + out),
+        *_merger("visual.merger", merged, out, norms=width),
     )
 
 
@@ -136,7 +149,8 @@ def qwen3_tower(config: Config, hidden: int, root: Config) -> Tensors:
     inner = config.integer("intermediate_size", default=4304)
     out, merged = config.integer("out_hidden_size", default=3584), width * _merged(config)
     deep = len(config.items("deepstack_visual_indexes", default=[8, 16, 24]))
-    made: Tensors = (
+    linear = ("linear_fc1", "linear_fc2")
+    return (
         _one("visual.patch_embed.proj", width, _patch(config, 16) + 1),  # and its bias
         _one("visual.pos_embed", config.integer("num_position_embeddings", default=2304), width),
         *_blocks(
@@ -146,17 +160,19 @@ def qwen3_tower(config: Config, hidden: int, root: Config) -> Tensors:
             vectors=4 * width + 3 * width + width + inner + width,
             name="visual.blocks",
         ),
-        _one("visual.merger.linear_fc1", merged, merged),
-        _one("visual.merger.linear_fc2", out, merged),
-        _one("visual.merger.vectors", 2 * width + merged + out),
-    )
-    if not deep:
-        return made
-    return (
-        *made,
-        _one("visual.deepstack_merger_list.linear_fc1", merged, merged, deep),
-        _one("visual.deepstack_merger_list.linear_fc2", out, merged, deep),
-        _one("visual.deepstack_merger_list.vectors", 2 * merged + merged + out, 1, deep),
+        *_merger("visual.merger", merged, out, norms=2 * width, layers=linear),
+        *(
+            _merger(
+                "visual.deepstack_merger_list",
+                merged,
+                out,
+                norms=2 * merged,
+                layers=linear,
+                count=deep,
+            )
+            if deep
+            else ()
+        ),
     )
 
 
@@ -181,9 +197,13 @@ def kimi_tower(config: Config, hidden: int, root: Config) -> Tensors:
             vectors=4 * width + 3 * width + width + inner + width,
             name="vision_tower.encoder.blocks",
         ),
-        _one("mm_projector.proj.0", merged, merged),
-        _one("mm_projector.proj.2", hidden, merged),
-        _one("mm_projector.vectors", 2 * width + 2 * joined + merged + hidden),
+        *_merger(
+            "mm_projector",
+            merged,
+            hidden,
+            norms=2 * width + 2 * joined,
+            layers=("proj.0", "proj.2"),
+        ),
     )
 
 

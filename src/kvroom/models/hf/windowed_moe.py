@@ -6,7 +6,6 @@ Structure and defaults: the classes of transformers 5; module names: the publish
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,17 +13,24 @@ from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.config import Config
 from kvroom.models.hf import vision
-from kvroom.models.hf.common import Sizes, check_groups, layer_kinds, model, sizes
+from kvroom.models.hf.common import (
+    Sizes,
+    around,
+    check_groups,
+    grouped,
+    layer_kinds,
+    model,
+    sizes,
+    stored,
+    two_norms,
+)
 from kvroom.models.hf.experts import (
     by_kind,
     filled,
-    grouped,
     mixture,
     prediction,
     shared_width,
     sparse_layers,
-    stored,
-    two_norms,
 )
 from kvroom.models.kinds import ChunkedAttention, LayerKind
 from kvroom.models.parts import Tensors
@@ -61,21 +67,18 @@ def gpt_oss(config: Config) -> ModelSpec:
     )
     tensors = (
         *two_norms(dims.hidden),
-        *grouped(dims, qkv_bias=bias, o_bias=bias),
+        *grouped(dims, bias=bias),
         *_sinks("sinks", dims.heads),
         *mix.tensors(dims.hidden),
     )
     near = layer_kinds(config, dims.layers, lambda i: i % 2 == 0)
     window = config.integer("sliding_window", high=10**9) if any(near) else None
-    return model(
+    return around(
         config,
+        dims,
         by_kind(
             near, lambda n: Layer(stores=(stored(dims, window if n else None),), tensors=tensors)
         ),
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
     )
 
 
@@ -103,7 +106,7 @@ def llama4_text(config: Config, **outer: Any) -> ModelSpec:
     dims = sizes(config)
     chunk = config.maybe_integer("attention_chunk_size", high=10**9)
     bias = config.flag("attention_bias")
-    attention = grouped(dims, qkv_bias=bias, o_bias=bias)
+    attention = grouped(dims, bias=bias)
 
     def kept(chunked: bool) -> LayerKind:
         if not chunked or chunk is None:
@@ -149,15 +152,7 @@ def llama4_text(config: Config, **outer: Any) -> ModelSpec:
         (index in sparse for index in range(dims.layers)),
         strict=True,
     )
-    return model(
-        config,
-        by_kind(kinds, build),
-        hidden=dims.hidden,
-        vocab=dims.vocab,
-        q_heads=dims.heads,
-        kv_heads=dims.kv_heads,
-        **outer,
-    )
+    return around(config, dims, by_kind(kinds, build), **outer)
 
 
 def llama4(config: Config) -> ModelSpec:
@@ -313,7 +308,7 @@ def step3p5(config: Config, **outer: Any) -> ModelSpec:
             stores=(stored(s, window),),
             tensors=(
                 *two_norms(s.hidden),
-                *grouped(s, qkv_bias=bias, o_bias=bias, norms="head"),
+                *grouped(s, bias=bias, qk_norms="head"),
                 *(gate if config.flag("use_head_wise_attn_gate", default=True) else ()),
                 *feed,
             ),
@@ -349,13 +344,3 @@ def _step_sparse(config: Config, layers: int) -> list[bool]:
 def step3p7(config: Config) -> ModelSpec:
     """Step-3.7-Flash: Step-3.5's decoder with a vision tower; the text keys may lie at the top."""
     return vision.composite(config, step3p5, vision.step_tower, layer_names="model.layers")
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {
-    "gpt_oss": gpt_oss,
-    "llama4": llama4,
-    "llama4_text": llama4_text,
-    "mimo_v2_flash": mimo_v2_flash,
-    "step3p5": step3p5,
-    "step3p7": step3p7,
-}

@@ -8,7 +8,6 @@ Zamba2 arXiv:2411.15242, transformers' classes of the same names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from kvroom.models import parts
@@ -237,6 +236,3 @@ def _zamba(
         final=parts.norm("final_layernorm", hidden),
         warnings=(SHARED_WARNING,) if uses > blocks else (),
     )
-
-
-READERS: dict[str, Callable[[Config], ModelSpec]] = {"zamba": zamba, "zamba2": zamba2}

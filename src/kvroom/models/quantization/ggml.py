@@ -174,36 +174,36 @@ class Mix:
         more = use_more_bits(i, layers)
         if mix == "q4_k_xl":
             return _unsloth(role, tensor, i, layers)
-        found = main
+        kind = main
         if role == "attn_v":
-            found = self._values(main, i, more)
+            kind = self._values(main, i, more)
         elif role == "attn_k" and self.experts == 8:
-            found = "q8_0"
+            kind = "q8_0"
         elif role == "ffn_down":
-            found = self._down(main, i, more)
+            kind = self._down(main, i, more)
         elif role == "attn_output" and not self.falcon:
             if self.experts == 8 and mix in _EIGHT_EXPERTS:
-                found = "q5_k"
+                kind = "q5_k"
             else:
-                found = {"q2_k": "q3_k", "q3_k_m": "q4_k", "q3_k_l": "q5_k"}.get(mix, main)
+                kind = {"q2_k": "q3_k", "q3_k_m": "q4_k", "q3_k_l": "q5_k"}.get(mix, main)
         elif role == "attn_qkv":
             wider = {"q3_k_m": "q4_k", "q3_k_l": "q4_k", "q4_k_m": "q5_k", "q5_k_m": "q6_k"}
-            found = wider.get(mix, main)
-        return found
+            kind = wider.get(mix, main)
+        return kind
 
     def _values(self, main: str, i: int, more: bool) -> str:
-        mix, found = self.mix, main
+        mix, kind = self.mix, main
         if self.experts == 8 and main != "q8_0":
             return "q8_0"
         if mix == "q2_k":
-            found = "q4_k" if self.gqa >= 4 else "q3_k"
+            kind = "q4_k" if self.gqa >= 4 else "q3_k"
         elif mix == "q3_k_m":
-            found = "q5_k" if i < 2 else "q4_k"
+            kind = "q5_k" if i < 2 else "q4_k"
         elif mix == "q3_k_l" or (mix == "q4_k_s" and i < 4) or (main in _IQ4 and self.gqa >= 4):
-            found = "q5_k"
+            kind = "q5_k"
         elif mix in ("q4_k_m", "q5_k_m") and more:
-            found = "q6_k"
-        return "q5_k" if self.seventy_b and found in ("q3_k", "q4_k") else found
+            kind = "q6_k"
+        return "q5_k" if self.seventy_b and kind in ("q3_k", "q4_k") else kind
 
     def _down(self, main: str, i: int, more: bool) -> str:
         mix, layers = self.mix, self.layers

@@ -102,8 +102,6 @@ class InstalledEngine:
 
     def __init__(self, process: InstalledProcess, engine: Engine, version: str) -> None:
         self.process, self.engine, self.version = process, engine, version
-        self.cannot: tuple[str, ...] = ()
-        """What it could not be asked, in sentences."""
 
     @property
     def name(self) -> str:
@@ -238,12 +236,12 @@ def _answered(own: EngineAnswer, told: Mapping[str, Any], name: str) -> EngineAn
     return replace(own, capacity=made, starts=True, reason="", refusals=(), warnings=())
 
 
-def difference(own: EngineAnswer, told: EngineAnswer, name: str) -> str:
+def difference(own: EngineAnswer, answer: EngineAnswer, name: str) -> str:
     """In one sentence: who answered, and where kvroom's own rules say something else."""
-    if not told.starts and not own.starts:
+    if not answer.starts and not own.starts:
         return f"capacity is what {name} itself says; kvroom's own rules refuse it too"
-    if not told.starts:
-        return f"{told.reason[:400]}; kvroom's own rules would start it"
+    if not answer.starts:
+        return f"{answer.reason[:400]}; kvroom's own rules would start it"
     if not own.starts:
         return f"{name} itself would start; kvroom's own rules refuse: {own.reason[:300]}"
     rows = []
@@ -255,7 +253,7 @@ def difference(own: EngineAnswer, told: EngineAnswer, name: str) -> str:
         ("state_slots", "slots of state"),
         ("max_running_requests", "requests in a step"),
     ):
-        ours, theirs = getattr(own.capacity, field, None), getattr(told.capacity, field)
+        ours, theirs = getattr(own.capacity, field, None), getattr(answer.capacity, field)
         if ours != theirs and theirs is not None:
             rows.append(f"{theirs:,} {words} and not {'none' if ours is None else f'{ours:,}'}")
     said = f"capacity is what {name} itself says"

@@ -19,12 +19,9 @@ _NO_LIMIT = 2**60
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Cores and bytes. ``total_bytes`` is what may be used at most, ``available_bytes`` now.
-
-    ``machine_bytes`` is the whole machine's memory. Nothing is None but what could not be read.
-    """
+    None is what could not be read."""
 
     cores: int
-    machine_bytes: int | None
     total_bytes: int | None
     available_bytes: int | None
     limited_by: str | None
@@ -43,7 +40,7 @@ def read_limits(root: Path = Path("/")) -> Limits:
     cores = _affinity()
     for quota in _core_quotas(root):
         cores = min(cores, max(1, int(quota)))
-    return Limits(cores, machine, total, available, by)
+    return Limits(cores, total, available, by)
 
 
 def _affinity() -> int:
@@ -55,14 +52,14 @@ def _affinity() -> int:
 def _memory(root: Path) -> tuple[int | None, int | None]:
     """(bytes of the machine, bytes free or reclaimable)."""
     text = _read(root / "proc/meminfo")
-    found: dict[str, int] = {}
+    fields: dict[str, int] = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
         if words and words[0].isdecimal():
-            found[name] = int(words[0]) * 1024
-    if "MemTotal" in found:
-        return found["MemTotal"], found.get("MemAvailable", found.get("MemFree"))
+            fields[name] = int(words[0]) * 1024
+    if "MemTotal" in fields:
+        return fields["MemTotal"], fields.get("MemAvailable", fields.get("MemFree"))
     try:
         import psutil
     except ModuleNotFoundError:
@@ -73,13 +70,13 @@ def _memory(root: Path) -> tuple[int | None, int | None]:
 
 def _groups(root: Path) -> dict[str, str]:
     """Controller → path of this process's group; version 2 has the key ``""``."""
-    found: dict[str, str] = {}
+    groups: dict[str, str] = {}
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for name in controllers.split(","):
-            found[name] = path.strip()
-    return found
+            groups[name] = path.strip()
+    return groups
 
 
 def _folders(top: Path, path: str) -> Iterator[Path]:

@@ -85,27 +85,27 @@ def probe(
     tell: Callable[[str], None] = lambda _: None,
 ) -> Probe:
     """Measure this machine; ``tell`` hears what is being measured."""
-    found = Probe()
+    result = Probe()
     limits = read_limits()
     tell("memory and caches")
-    memory, sram, tiers = _memory(limits, wishes.share, found)
+    memory, sram, tiers = _memory(limits, wishes.share, result)
     if wishes.disk is not None:
         tell("the disk")
-        _disk(wishes.disk, tiers, found)
+        _disk(wishes.disk, tiers, result)
     tell("GPUs")
-    driver, measured = nvml.read(), _gpu_probe(wishes, limits, found)
+    driver, measured = nvml.read(), _gpu_probe(wishes, limits, result)
     gpus = measured.get("devices", [])
     if driver.cards or gpus:
-        found.machine = _gpu_machine(driver, gpus, tiers, found)
+        result.machine = _gpu_machine(driver, gpus, tiers, result)
     else:
-        found.missing.append(f"GPUs: {driver.why}; torch and CuPy see none either")
-        found.machine = _cpu_machine(
-            limits=limits, rate=memory, sram=sram, tiers=tiers, measured=measured, found=found
+        result.missing.append(f"GPUs: {driver.why}; torch and CuPy see none either")
+        result.machine = _cpu_machine(
+            limits=limits, rate=memory, sram=sram, tiers=tiers, measured=measured, probe=result
         )
-    if "memory_bytes_per_s" in found.machine:
-        told = "; ".join((*found.remarks, *(f"not measured: {m}" for m in found.missing)))
-        found.machine["notes"] = told[:3900]
-    return found
+    if "memory_bytes_per_s" in result.machine:
+        remarks = "; ".join((*result.remarks, *(f"not measured: {m}" for m in result.missing)))
+        result.machine["notes"] = remarks[:3900]
+    return result
 
 
 def write(machine: dict[str, Any], path: str) -> None:
@@ -154,17 +154,17 @@ def _rounded(value: float) -> float:
 
 
 def _memory(
-    limits: Limits, share: float, found: Probe
+    limits: Limits, share: float, probe: Probe
 ) -> tuple[float | None, tuple[int, float | None] | None, list[dict[str, Any]]]:
     """(bytes per second read from memory, (bytes, rate) of the last cache, tiers)."""
     processes = min(limits.cores, bandwidth.MOST_PROCESSES)
     if processes < limits.cores:
-        found.remarks.append(f"{processes} of {limits.cores} cores scanned memory")
+        probe.remarks.append(f"{processes} of {limits.cores} cores scanned memory")
     levels = caches()
     if not levels:
-        found.missing.append("CPU caches: the kernel lists none")
+        probe.missing.append("CPU caches: the kernel lists none")
     if limits.available_bytes is None:
-        found.missing.append("memory: its size cannot be read (pip install kvroom[probe])")
+        probe.missing.append("memory: its size cannot be read (pip install kvroom[probe])")
     allowed = int((limits.available_bytes or 0) * share)
     tiers: list[dict[str, Any]] = []
     sram: tuple[int, float | None] | None = None
@@ -172,27 +172,27 @@ def _memory(
     try:
         with bandwidth.scanners(processes) as scanners:
             for cache in levels:
-                measured = _cache(cache, processes, allowed, scanners, found)
+                measured = _cache(cache, processes, allowed, scanners, probe)
                 sram = (cache.bytes, measured)
                 tiers.append(_tier(f"l{cache.level}", cache.bytes, measured, "kvroom probe"))
-            rate = _dram(levels, processes, allowed, scanners, found)
+            rate = _dram(levels, processes, allowed, scanners, probe)
     except OSError as error:
-        found.missing.append(f"memory bandwidth: {error}")
+        probe.missing.append(f"memory bandwidth: {error}")
     if limits.total_bytes is not None:
         by = f"limited by {limits.limited_by}" if limits.limited_by else "the system's total"
-        found.figures.append(Row("memory", limits.total_bytes, None, "bytes", by))
+        probe.figures.append(Row("memory", limits.total_bytes, None, "bytes", by))
         tiers.append(_tier("dram", limits.total_bytes, rate, f"{processes} processes reading"))
     return rate, sram, tiers
 
 
 def _tier(name: str, size: int | None, rate: float | None, how: str, **more: Any) -> dict[str, Any]:
-    told = {"name": name, "bytes": size, "bytes_per_s": rate and _rounded(rate), **more}
-    tier = {key: value for key, value in told.items() if value is not None}
+    row = {"name": name, "bytes": size, "bytes_per_s": rate and _rounded(rate), **more}
+    tier = {key: value for key, value in row.items() if value is not None}
     return {**tier, "source": f"measured: {how}" if rate else "driver: the size only; rate unknown"}
 
 
 def _cache(
-    cache: CpuCache, processes: int, allowed: int, scanners: bandwidth.Scanners, found: Probe
+    cache: CpuCache, processes: int, allowed: int, scanners: bandwidth.Scanners, probe: Probe
 ) -> float | None:
     """Bytes per second that all cores read out of one level, each with half of its part."""
     name = f"L{cache.level} cache"
@@ -200,15 +200,15 @@ def _cache(
     how = f"{processes} × {show_gib(each)} read"
     rate = None
     if each * processes > allowed:
-        found.missing.append(f"{name}: the share of memory is smaller than it")
+        probe.missing.append(f"{name}: the share of memory is smaller than it")
         how = "size only"
     else:
         scanners.hold(each)
         rate = scanners.rates(_CACHE_S, _CACHE_ROUNDS).read_bytes_per_s
         if cache.level == 1:
             how += ", at least (short passes)"
-    found.figures.append(Row(f"{name}, size", cache.bytes, None, "bytes", "the kernel's list"))
-    found.figures.append(Row(name, rate, None, "bytes_per_s", how))
+    probe.figures.append(Row(f"{name}, size", cache.bytes, None, "bytes", "the kernel's list"))
+    probe.figures.append(Row(name, rate, None, "bytes_per_s", how))
     return rate
 
 
@@ -217,12 +217,12 @@ def _dram(
     processes: int,
     allowed: int,
     scanners: bandwidth.Scanners,
-    found: Probe,
+    probe: Probe,
 ) -> float | None:
     last = levels[-1].bytes if levels else 2**25
     each = bandwidth.dram_buffer_bytes(last, processes, allowed)
     if each is None:
-        found.missing.append(
+        probe.missing.append(
             f"memory bandwidth: {show_gib(allowed)} may be used, and caches of {show_gib(last)} would "
             "hold most of it (a larger --memory-share measures it)"
         )
@@ -231,33 +231,33 @@ def _dram(
     rates = scanners.rates()
     how = f"{processes} × {show_gib(each)}, best of {bandwidth.ROUNDS}"
     copying = "bytes read and written both count"
-    found.figures += [
+    probe.figures += [
         Row("memory, reading", rates.read_bytes_per_s, None, "bytes_per_s", how),
         Row("memory, copying", rates.copy_bytes_per_s, None, "bytes_per_s", copying),
     ]
     if rates.disturbed:
-        found.remarks.append(
+        probe.remarks.append(
             "others had the cores for a part of the time: the rates are what they left (memory gives up "
             f"to {show_rate(rates.read_at_most_bytes_per_s)} by CPU time); probe again on a quiet machine"
         )
     return rates.read_bytes_per_s
 
 
-def _disk(place: Path, tiers: list[dict[str, Any]], found: Probe) -> None:
+def _disk(place: Path, tiers: list[dict[str, Any]], probe: Probe) -> None:
     try:
         rate = disk.measure(place)
     except OSError as error:
-        found.missing.append(f"the disk: {error.strerror or error}")
+        probe.missing.append(f"the disk: {error.strerror or error}")
         return
     how = f"{show_gb(rate.file_bytes)}, {rate.how}"
     if rate.how != "O_DIRECT":
-        found.remarks.append(f"the disk's file may have come from the system's cache ({rate.how})")
+        probe.remarks.append(f"the disk's file may have come from the system's cache ({rate.how})")
     rows = (
         ("disk, one reader", rate.one_bytes_per_s, "bytes_per_s", None),
         (f"disk, {disk.READERS} readers", rate.many_bytes_per_s, "bytes_per_s", NVME.bytes_per_s),
         ("disk, one block", rate.latency_s, "s", NVME.latency_s),
     )
-    found.figures += [Row(name, value, known, unit, how) for name, value, unit, known in rows]
+    probe.figures += [Row(name, value, known, unit, how) for name, value, unit, known in rows]
     latency = _rounded(rate.latency_s)
     tiers.append(
         _tier(rate.kind, rate.free_bytes, rate.many_bytes_per_s, f"files read, {rate.how}; bytes free",
@@ -265,7 +265,7 @@ def _disk(place: Path, tiers: list[dict[str, Any]], found: Probe) -> None:
     )  # fmt: skip
 
 
-def _gpu_probe(wishes: Wishes, limits: Limits, found: Probe) -> dict[str, Any]:
+def _gpu_probe(wishes: Wishes, limits: Limits, probe: Probe) -> dict[str, Any]:
     """What the GPU script says, in a process of its own so that its memory and libraries go again."""
     if wishes.gpu_python is None:
         return {}
@@ -278,18 +278,18 @@ def _gpu_probe(wishes: Wishes, limits: Limits, found: Probe) -> dict[str, Any]:
         )  # fmt: skip
         answer = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        found.missing.append(f"GPU bandwidth: the script did not end within {GPU_PROBE_S} s")
+        probe.missing.append(f"GPU bandwidth: the script did not end within {GPU_PROBE_S} s")
         return {}
     except (OSError, ValueError):
-        found.missing.append(f"GPU bandwidth: {wishes.gpu_python} does not run the GPU script")
+        probe.missing.append(f"GPU bandwidth: {wishes.gpu_python} does not run the GPU script")
         return {}
     if answer["backend"] is None:
-        found.missing.append(
+        probe.missing.append(
             "GPU bandwidth, and FLOP/s: neither torch nor CuPy is installed beside kvroom "
             "(--gpu-python names a Python that has one)"
         )
     else:
-        found.missing += [m for m in answer["missing"] if "ModuleNotFoundError" not in m]
+        probe.missing += [m for m in answer["missing"] if "ModuleNotFoundError" not in m]
     return dict(answer)
 
 
@@ -300,21 +300,21 @@ def _cpu_machine(
     sram: tuple[int, float | None] | None,
     tiers: list[dict[str, Any]],
     measured: dict[str, Any],
-    found: Probe,
+    probe: Probe,
 ) -> dict[str, Any]:
     """The machine file of a machine without GPUs, whose memory is the CPU's."""
     flops = {key: _rounded(value) for key, value in measured.get("cpu_flops_per_s", {}).items()}
     for dtype, value in flops.items():
         how = f"matrix products, {measured['backend']} {measured['version']}"
-        found.figures.append(Row(f"CPU, {dtype}", value, None, "flops_per_s", how))
+        probe.figures.append(Row(f"CPU, {dtype}", value, None, "flops_per_s", how))
     products = measured.get("cpu_read_bytes_per_s")
     told = "processes reading memory"
     if products:
         # What a step of decoding does is what counts, not how fast a plain loop reads.
         told = f"matrix-vector products, {measured['backend']} {measured['version']}"
-        found.figures.append(Row("memory, by products", products, None, "bytes_per_s", told))
+        probe.figures.append(Row("memory, by products", products, None, "bytes_per_s", told))
         rate = products
-    said = {
+    spec = {
         "name": f"{cpu_name()} ({limits.cores} cores)",
         "vendor": "cpu",
         "memory_bytes": limits.total_bytes,
@@ -330,31 +330,31 @@ def _cpu_machine(
         },
         "tiers": tiers,
     }
-    return {key: value for key, value in said.items() if value is not None}
+    return {key: value for key, value in spec.items() if value is not None}
 
 
 def _gpu_machine(
-    driver: nvml.Driver, gpus: list[dict[str, Any]], tiers: list[dict[str, Any]], found: Probe
+    driver: nvml.Driver, gpus: list[dict[str, Any]], tiers: list[dict[str, Any]], probe: Probe
 ) -> dict[str, Any]:
     """The machine file of the first kind of GPU, the host's tiers below it."""
     names = [card.name for card in driver.cards] or [g["name"] for g in gpus]
     name = names[0]
     if len(set(names)) > 1:
         kinds = ", ".join(sorted(set(names)))
-        found.remarks.append(
+        probe.remarks.append(
             f"this machine has different GPUs ({kinds}); the file is the first one's"
         )
     card = driver.cards[0] if driver.cards else None
     gpu = next((g for g in gpus if g["name"] == name), gpus[0] if gpus else {})
     if not driver.cards:
-        found.missing.append(f"the driver's own figures: {driver.why}")
-    known = _known(name)
-    if known is None:
-        found.remarks.append(
+        probe.missing.append(f"the driver's own figures: {driver.why}")
+    device = _known(name)
+    if device is None:
+        probe.remarks.append(
             f"the catalogue does not know '{name[:80]}': the file holds what was measured"
         )
-    _gpu_rows(card, gpu, known, found)
-    return _gpu_file(name, names.count(name), card=card, gpu=gpu, known=known, tiers=tiers)
+    _gpu_rows(card, gpu, device, probe)
+    return _gpu_file(name, names.count(name), card=card, gpu=gpu, known=device, tiers=tiers)
 
 
 def _known(name: str) -> Device | None:
@@ -364,16 +364,16 @@ def _known(name: str) -> Device | None:
 
 
 def _gpu_rows(
-    card: nvml.Card | None, gpu: dict[str, Any], known: Device | None, found: Probe
+    card: nvml.Card | None, gpu: dict[str, Any], device: Device | None, probe: Probe
 ) -> None:
     """The GPU's figures, measured beside the catalogue's."""
 
     def row(name: str, value: float | None, expected: float | None, unit: str, how: str) -> None:
         if value is not None:
-            found.figures.append(Row(name, value, expected, unit, how))
+            probe.figures.append(Row(name, value, expected, unit, how))
 
     def listed(key: str) -> float | None:
-        return getattr(known, key, None)
+        return getattr(device, key, None)
 
     host, peer = (getattr(listed(k), "bytes_per_s", None) for k in ("host_link", "peer_link"))
     if card is not None:
@@ -383,7 +383,7 @@ def _gpu_rows(
         row("host link, by its lanes", card.pcie_bytes_per_s, host, "bytes_per_s", pcie)
         row("NVLink connections", card.nvlinks, None, "count", "NVML")
         if card.mig:
-            found.remarks.append(
+            probe.remarks.append(
                 "the GPU is split by MIG: figures are those of what this process gets"
             )
     peak, runs = listed("memory_bytes_per_s"), "best of several runs"
@@ -405,7 +405,7 @@ def _gpu_rows(
     ):
         row(name, gpu.get(key), expected, "bytes_per_s", runs)
     for dtype, value in gpu.get("flops_per_s", {}).items():
-        expected = known.flops(dtype) if known else None
+        expected = device.flops(dtype) if device else None
         row(f"GPU, {dtype}", value, expected, "flops_per_s", "matrix products")
 
 

@@ -17,7 +17,6 @@ class Card:
 
     name: str
     total_bytes: int | None
-    reserved_bytes: int | None
     free_bytes: int | None
     compute_capability: str | None
     pcie_generation: int | None
@@ -82,7 +81,6 @@ def _card(nvml: Any, handle: Any) -> Card:
     return Card(
         name=_text(ask("nvmlDeviceGetName")) or "NVIDIA GPU",
         total_bytes=_count(memory, "total"),
-        reserved_bytes=_count(memory, "reserved"),
         free_bytes=_count(memory, "free"),
         compute_capability=".".join(map(str, capability)) if capability else None,
         pcie_generation=ask("nvmlDeviceGetMaxPcieLinkGeneration"),

@@ -42,8 +42,8 @@ class VariantHeld:
     @property
     def sessions(self) -> int:
         """The middle of what its seeds hold."""
-        found = sorted(each.users for each in self.held)
-        return found[(len(found) - 1) // 2] if found else 0
+        users = sorted(each.users for each in self.held)
+        return users[(len(users) - 1) // 2] if users else 0
 
     @property
     def band(self) -> tuple[int, int] | None:
@@ -212,8 +212,8 @@ class AgentsAnswer(Shown):
             html.heading("What each is worth"),
         ]
         parts.append(html.table(columns, [row for row in self.rows() if not row["why"]]))
-        told = [f"{r['label']}: {r['why']}" for r in self.rows() if r["why"]]
-        parts += [html.paragraph(f"{words}.", soft=True) for words in (*told, *self.warnings)]
+        reasons = [f"{r['label']}: {r['why']}" for r in self.rows() if r["why"]]
+        parts += [html.paragraph(f"{words}.", soft=True) for words in (*reasons, *self.warnings)]
         return parts
 
 
@@ -246,13 +246,13 @@ def broken_text(trials: Sequence[AgentTrial]) -> str:
         why = next(long, "no request is within the model's length")
         return f"at {broken.users:,} every request is dropped: {why}"
     missed = " and ".join(_missed(name, broken) for name in broken.missed) or "nothing is answered"
-    told = f"at {broken.users:,} {missed}, since {cause(trials[0], broken)}"
+    text = f"at {broken.users:,} {missed}, since {cause(trials[0], broken)}"
     worse = next(
         (trial for trial in trials if trial.users > broken.users and thrashes(trial)), None
     )
     if worse is not None and not thrashes(broken):
-        told += f"; at {worse.users:,} {cause(trials[0], worse)}"
-    return told
+        text += f"; at {worse.users:,} {cause(trials[0], worse)}"
+    return text
 
 
 def thrashes(trial: AgentTrial) -> bool:
@@ -269,8 +269,8 @@ def _missed(name: str, trial: AgentTrial) -> str:
         "tpot_p95": trial.tpot_p95_s,
     }
     value = values.get(name)
-    told = f"{at} of {METRICS[metric]}"
-    return f"{told} is {show_seconds(value)}" if value else f"{told} is missed"
+    text = f"{at} of {METRICS[metric]}"
+    return f"{text} is {show_seconds(value)}" if value else f"{text} is missed"
 
 
 def cause(light: AgentTrial, broken: AgentTrial) -> str:

@@ -126,23 +126,25 @@ def _pooled(
 
 def drawn(draw: SeedDraw) -> SeedHeld | KvroomError:
     """A unit of work: what ``draw`` holds of what was lent, or why it cannot be."""
-    given: Lent = lent()
+    lent_work: Lent = lent()
     try:
-        return played(given, draw, work(draw.variant.of(given.scenario), paths=given.paths))
+        return played(
+            lent_work, draw, work(draw.variant.of(lent_work.scenario), paths=lent_work.paths)
+        )
     except KvroomError as error:
         return error
 
 
-def played(given: Lent, draw: SeedDraw, workings: Workings, watch: Watch | None = None) -> SeedHeld:
+def played(lent: Lent, draw: SeedDraw, workings: Workings, watch: Watch | None = None) -> SeedHeld:
     """What ``draw`` holds; of later draws what only misses an objective is not played to its end."""
     return held(
         workings,
-        given.sessions,
-        given.slo,
-        seed=given.seed + draw.number,
+        lent.sessions,
+        lent.slo,
+        seed=lent.seed + draw.number,
         guess=draw.guess,
         also=draw.also,
-        most=given.most,
+        most=lent.most,
         short=draw.number > 0,
         watch=watch,
     )

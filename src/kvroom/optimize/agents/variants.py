@@ -23,11 +23,11 @@ class Variant:
 
     def of(self, scenario: Scenario) -> Scenario:
         """``scenario`` so changed."""
-        told = scenario.differences()
+        keys = scenario.differences()
         if set(self.keys) & set(LAYOUT):
-            told = {key: value for key, value in told.items() if key not in LAYOUT}
-        told |= self.keys
-        return Scenario.from_dict({key: value for key, value in told.items() if value is not None})
+            keys = {key: value for key, value in keys.items() if key not in LAYOUT}
+        keys |= self.keys
+        return Scenario.from_dict({key: value for key, value in keys.items() if value is not None})
 
 
 def variants(scenario: Scenario) -> Iterator[Variant]:

@@ -26,15 +26,17 @@ LIKE_PARAMS = 0.25
 MOST_MODELS = 3
 
 
-def levers_of(made: Workings) -> list[Lever]:
-    """The levers for the question that ``made`` answers, the cheapest to pull first."""
-    scenario, deployment = made.plan.scenario, made.deployment
+def levers_of(workings: Workings) -> list[Lever]:
+    """The levers for the question that ``workings`` answers, the cheapest to pull first."""
+    scenario, deployment = workings.plan.scenario, workings.deployment
     return [
-        *_cache(made),
-        *_flags(made),
-        *_stairs(made),
-        *_weights(made),
-        *_layouts(scenario, deployment, more=2 if made.plan.verdict.fits else _enough(scenario)),
+        *_cache(workings),
+        *_flags(workings),
+        *_stairs(workings),
+        *_weights(workings),
+        *_layouts(
+            scenario, deployment, more=2 if workings.plan.verdict.fits else _enough(scenario)
+        ),
         *serving_levers.drafting(scenario, deployment),
         *_version(scenario),
         *_limit(scenario),
@@ -43,9 +45,9 @@ def levers_of(made: Workings) -> list[Lever]:
 
 
 def _dtypes(
-    key: str, table: Requirements, quality: Mapping[str, Effect], made: Workings
+    key: str, table: Requirements, quality: Mapping[str, Effect], workings: Workings
 ) -> Iterator[Lever]:
-    scenario, deployment = made.plan.scenario, made.deployment
+    scenario, deployment = workings.plan.scenario, workings.deployment
     engine = engine_of(scenario.engine)
     words = {"kv_dtype": "cache", "weight_dtype": "weights"}[key]
     for dtype, need in table.items():
@@ -63,8 +65,8 @@ def _dtypes(
         )
 
 
-def _cache(made: Workings) -> Iterator[Lever]:
-    scenario, deployment = made.plan.scenario, made.deployment
+def _cache(workings: Workings) -> Iterator[Lever]:
+    scenario, deployment = workings.plan.scenario, workings.deployment
     if "kv_cache_dtype" in scenario.engine_args:
         return  # the engine's own flag wins over the key
     table = {
@@ -72,18 +74,18 @@ def _cache(made: Workings) -> Iterator[Lever]:
         for key, need in engine_of(scenario.engine).support.cache.items()
         if cache_dtype(key).bytes_for(128) < deployment.kv.bytes_for(128)
     }
-    yield from _dtypes("kv_dtype", table, CACHE_QUALITY, made)
+    yield from _dtypes("kv_dtype", table, CACHE_QUALITY, workings)
 
 
-def _weights(made: Workings) -> Iterator[Lever]:
-    table = engine_of(made.plan.scenario.engine).support.weights
-    wide = made.deployment.weights.quantisation.linear.bits
+def _weights(workings: Workings) -> Iterator[Lever]:
+    table = engine_of(workings.plan.scenario.engine).support.weights
+    wide = workings.deployment.weights.quantisation.linear.bits
     narrower = {key: need for key, need in table.items() if (4 if "4" in key else 8) < wide}
-    yield from _dtypes("weight_dtype", narrower, WEIGHT_QUALITY, made)
+    yield from _dtypes("weight_dtype", narrower, WEIGHT_QUALITY, workings)
 
 
-def _flags(made: Workings) -> Iterator[Lever]:
-    scenario = made.plan.scenario
+def _flags(workings: Workings) -> Iterator[Lever]:
+    scenario = workings.plan.scenario
     args = scenario.engine_args
     limits = engine_of(scenario.engine).limits
     flag = limits.share_flag(args)
@@ -95,11 +97,11 @@ def _flags(made: Workings) -> Iterator[Lever]:
         stated = args.get(trial.flag)
         if (bool(stated) if trial.value is True else stated) != trial.value:
             yield _flag(trial.flag, trial.value, trial.words, trial.family, SAME)
-    for refused in made.answer.refusals:
+    for refused in workings.answer.refusals:
         for name, value in refused.args.items():
             yield _flag(name, value, f"what {scenario.engine} would start with", "start", SAME)
-    taken = made.plan.capacity.engine and made.plan.capacity.engine.max_running_requests
-    if made.plan.verdict.binding == "max_num_seqs" and limits.sequences and taken:
+    taken = workings.plan.capacity.engine and workings.plan.capacity.engine.max_running_requests
+    if workings.plan.verdict.binding == "max_num_seqs" and limits.sequences and taken:
         yield _flag(
             limits.sequences, 2 * taken, "twice as many sequences at once", "sequences", SAME
         )
@@ -117,11 +119,11 @@ def _flag(flag: str, value: Any, words: str, family: str, quality: Effect | None
     )
 
 
-def _stairs(made: Workings) -> Iterator[Lever]:
+def _stairs(workings: Workings) -> Iterator[Lever]:
     """Counting what requests really hold, where the workload says how long they are: plain arithmetic
     reserves the longest for each, while the engines page and share prefixes by themselves."""
-    capacity = made.plan.capacity
-    if not engine_of(made.deployment.engine).ceiling:
+    capacity = workings.plan.capacity
+    if not engine_of(workings.deployment.engine).ceiling:
         return
     if capacity.expected.requests is not None:
         yield Lever(
@@ -206,11 +208,11 @@ def _layout(scenario: Scenario, *, tp: int, pp: int, dp: int, ep: int = 1, dcp: 
     count = tp * pp * dp
     degrees = {"tp": tp, "pp": pp, "dp": dp, "ep": ep, "dcp": dcp}
     more = count - scenario.gpu_count
-    said = [f"{key}={value}" for key, value in degrees.items() if value != getattr(scenario, key)]
+    words = [f"{key}={value}" for key, value in degrees.items() if value != getattr(scenario, key)]
     names = [f"{key} {value}" for key, value in degrees.items() if value > 1] or ["no cut"]
     grown = next((n for n in ("tp", "pp") if degrees[n] > getattr(scenario, n)), "")
     return Lever(
-        id=",".join([f"gpu_count={count}", *said] if more else said),
+        id=",".join([f"gpu_count={count}", *words] if more else words),
         label=f"{count} cards: {', '.join(names)}" if more else ", ".join(names),
         family="layout",
         patch={"gpu_count": count, **degrees},
@@ -218,7 +220,7 @@ def _layout(scenario: Scenario, *, tp: int, pp: int, dp: int, ep: int = 1, dcp: 
         latency=LATENCY.get(grown),
         keeps=("model", "limit") if more else ("model", "cards", "limit"),
         needs=(f"{more} more of these cards",) if more else (),
-        one_flag=not more and len(said) == 1,
+        one_flag=not more and len(words) == 1,
     )
 
 
@@ -264,7 +266,7 @@ def _models(scenario: Scenario, deployment: Deployment) -> Iterator[Lever]:
     """Models of about as many parameters whose requests store least."""
     if scenario.encoder_tokens:
         return
-    found: list[tuple[int, str]] = []
+    levers: list[tuple[int, str]] = []
     now = sum(
         kind.stored_bytes(deployment.context_tokens, deployment.kv, deployment.encoder_tokens)
         * count
@@ -284,8 +286,8 @@ def _models(scenario: Scenario, deployment: Deployment) -> Iterator[Lever]:
             for kind, count in spec.stores
         )
         if size < now:
-            found.append((size, name))
-    for _, name in sorted(found)[:MOST_MODELS]:
+            levers.append((size, name))
+    for _, name in sorted(levers)[:MOST_MODELS]:
         yield Lever(
             id=f"model={name}",
             label=f"{name}, {show_count(catalogue.find(name).active_params)} active",

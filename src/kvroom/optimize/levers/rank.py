@@ -42,8 +42,8 @@ class Pulled:
     @property
     def easy(self) -> bool:
         """One flag away, model, cards and limit kept, its cost in quality published and small."""
-        known = self.lever.quality is not None and self.lever.quality.small
-        return self.lever.one_flag and known and len(self.lever.keeps) == 3
+        cheap = self.lever.quality is not None and self.lever.quality.small
+        return self.lever.one_flag and cheap and len(self.lever.keeps) == 3
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -189,7 +189,7 @@ class Levers(Shown):
         if first is None:
             return "No lever that is one flag away, keeps everything and has a small published cost helps."
         before, after, key = self.before, first.after, self.ranked_by
-        told = {
+        changes = {
             "requests": (before.requests, after.requests, "requests", 1.0),
             "step": (before.token_s, after.token_s, "ms a token", 1e3),
             "ttft": (before.ttft_s, after.ttft_s, "ms TTFT", 1e3),
@@ -200,12 +200,12 @@ class Levers(Shown):
                 1.0,
             ),
         }
-        old, new, unit, scale = told[key]
+        old, new, unit, scale = changes[key]
         brings = f"{html.number(old and old * scale)} → {html.number(new and new * scale)} {unit}"
         quality = first.lever.quality
         price = f"{quality.effect} ({quality.source})" if quality else "not published"
-        said = f"Pull {first.lever.id} first: {brings}. Its price in quality: {price}."
-        return said + (
+        sentence = f"Pull {first.lever.id} first: {brings}. Its price in quality: {price}."
+        return sentence + (
             f" That is {first.lever.label}." if first.lever.family == "speculation" else ""
         )
 
@@ -271,10 +271,10 @@ class Bench:
                 self._known[key] = work(Scenario.from_dict(keys), paths=self.paths)
             except KvroomError as error:
                 self._known[key] = error
-        found = self._known[key]
-        if isinstance(found, KvroomError):
-            raise found
-        return found
+        workings = self._known[key]
+        if isinstance(workings, KvroomError):
+            raise workings
+        return workings
 
     def figures(self, levers: Sequence[Lever]) -> Figures:
         """The figures with ``levers`` pulled, counted as the farthest of them counts."""
@@ -311,28 +311,28 @@ def levers(
     bench = Bench(scenario, paths, before_each)
     base = bench.work(())
     before = figures_of(base)
-    found, left_out = _alone(bench, levers_of(base), base)
-    found.sort(key=lambda p: ORDERS[by](p.after), reverse=True)  # stable: the easier lever first
-    players = _named(together, found) if together else _best_of_each(found, before, by)
+    pulled, left_out = _alone(bench, levers_of(base), base)
+    pulled.sort(key=lambda p: ORDERS[by](p.after), reverse=True)  # stable: the easier lever first
+    players = _named(together, pulled) if together else _best_of_each(pulled, before, by)
     sets = _sets(bench, players, before, by)
     first = [player for player in players if sets and player.id in sets[0].ids]
-    made = Levers(
+    answer = Levers(
         scenario=base.plan.scenario,
         before=before,
         binding=base.plan.verdict.binding,
         verdict=base.plan.verdict.sentence,
-        levers=tuple(found),
+        levers=tuple(pulled),
         together=tuple(sets),
         waterfall=tuple(_split(bench, first, seed)),
         left_out=tuple(left_out),
         ranked_by=by,
         warnings=base.plan.warnings,
     )
-    return _with_served(made, bench, base, simulate=simulate, watch=watch, source=source)
+    return _with_served(answer, bench, base, simulate=simulate, watch=watch, source=source)
 
 
 def _with_served(
-    made: Levers,
+    levers: Levers,
     bench: Bench,
     base: Workings,
     *,
@@ -340,18 +340,18 @@ def _with_served(
     watch: Watch | None,
     source: Iterable[Request] | None,
 ) -> Levers:
-    """``made`` with the levers that only serving shows: served where asked, else left out."""
+    """``levers`` with the levers that only serving shows: served where asked, else left out."""
     scenario, deployment = base.plan.scenario, base.deployment
-    found = [
+    tried = [
         *serving_levers.tiers(scenario, deployment),
         *serving_levers.pools(scenario, deployment),
     ]
     if not simulate:
-        out = [Unmodelled(id=x.id, label=x.label, why=x.refusal or UNSERVED) for x in found]
-        return replace(made, left_out=(*made.left_out, *out))
-    known = [made.first.lever] if made.first else []
-    drafts = [lever.lever for lever in made.levers if lever.lever.family == "speculation"]
-    every = {x.id: x for x in (*known, *drafts, *found) if x.reading == "held"}
+        out = [Unmodelled(id=x.id, label=x.label, why=x.refusal or UNSERVED) for x in tried]
+        return replace(levers, left_out=(*levers.left_out, *out))
+    first = [levers.first.lever] if levers.first else []
+    drafts = [lever.lever for lever in levers.levers if lever.lever.family == "speculation"]
+    every = {x.id: x for x in (*first, *drafts, *tried) if x.reading == "held"}
     after, out = each_served(
         every.values(),
         lambda lever: bench.work((lever,)),
@@ -359,9 +359,9 @@ def _with_served(
         watch,
         source,
     )
-    left = (*made.left_out, *out)
+    left = (*levers.left_out, *out)
     before = served(base, watch, source)
-    return replace(made, served_before=before, served=tuple(after), left_out=left)
+    return replace(levers, served_before=before, served=tuple(after), left_out=left)
 
 
 def _alone(
@@ -397,13 +397,13 @@ def _pulled(bench: Bench, lever: Lever, base: Workings) -> Pulled | str:
     )
 
 
-def _named(ids: Sequence[str], found: Sequence[Pulled]) -> list[Lever]:
-    known = {p.lever.id: p.lever for p in found}
+def _named(ids: Sequence[str], pulled: Sequence[Pulled]) -> list[Lever]:
+    by_id = {p.lever.id: p.lever for p in pulled}
     for name in ids:
-        if name not in known:
-            fix = did_you_mean(name, known, "`kvroom levers` lists them.")
+        if name not in by_id:
+            fix = did_you_mean(name, by_id, "`kvroom levers` lists them.")
             raise KvroomError("--together", name, "is no lever of this question", fix)
-    chosen = [known[name] for name in dict.fromkeys(ids)]
+    chosen = [by_id[name] for name in dict.fromkeys(ids)]
     families = [x.family for x in chosen]
     for x in chosen:
         if families.count(x.family) > 1:
@@ -412,14 +412,14 @@ def _named(ids: Sequence[str], found: Sequence[Pulled]) -> list[Lever]:
     return chosen
 
 
-def _best_of_each(found: Sequence[Pulled], before: Figures, by: str) -> list[Lever]:
+def _best_of_each(pulled: Sequence[Pulled], before: Figures, by: str) -> list[Lever]:
     better = ORDERS[by]
     best: dict[str, Lever] = {}
-    for p in found:  # ranked: the first of a family is its best
+    for p in pulled:  # ranked: the first of a family is its best
         lever = p.lever
-        kept = "model" in lever.keeps and "limit" in lever.keeps
-        known = lever.quality is not None and lever.quality.small
-        if kept and known and better(p.after) > better(before):
+        unchanged = "model" in lever.keeps and "limit" in lever.keeps
+        cheap = lever.quality is not None and lever.quality.small
+        if unchanged and cheap and better(p.after) > better(before):
             best.setdefault(lever.family, lever)
     return list(best.values())
 
@@ -432,16 +432,16 @@ def _sets(bench: Bench, players: Sequence[Lever], before: Figures, by: str) -> l
         if len(players) <= EXACT
         else ((*players[:number],) for number in range(len(players), 0, -1))
     )
-    made: list[Together] = []
+    sets: list[Together] = []
     for levers_set in chosen:
         try:
             after = bench.figures(levers_set)
         except KvroomError:
             continue
         if better(after) > better(before):
-            made.append(Together(ids=tuple(x.id for x in levers_set), after=after))
-    made.sort(key=lambda t: (-better(t.after), len(t.ids)))
-    return made[:SHOWN_SETS]
+            sets.append(Together(ids=tuple(x.id for x in levers_set), after=after))
+    sets.sort(key=lambda t: (-better(t.after), len(t.ids)))
+    return sets[:SHOWN_SETS]
 
 
 def _split(bench: Bench, players: Sequence[Lever], seed: int) -> list[tuple[str, float]]:

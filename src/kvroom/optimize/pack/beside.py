@@ -126,8 +126,8 @@ class Neighbours:
         key = name, burst, round(slower, 3), compute
         if key not in self._made:
             source = self._source(name, burst=burst)
-            made = simulation(slowed(self.workings[name], slower, compute), source)
-            self._made[key] = _told(made, source, slower), made
+            simulated = simulation(slowed(self.workings[name], slower, compute), source)
+            self._made[key] = _told(simulated, source, slower), simulated
         return self._made[key]
 
     def _source(self, name: str, *, burst: bool) -> Synthetic:
@@ -168,24 +168,24 @@ def _timed(seat: PackSeat) -> bool:
     return told and bool(trial.deployment.device.flops_per_s)
 
 
-def _told(made: Simulation, source: Synthetic, slower: float) -> BesideTimes:
-    figures = made.figures
+def _told(simulation: Simulation, source: Synthetic, slower: float) -> BesideTimes:
+    figures = simulation.figures
     rate, seconds = source.arrivals.rate_per_s, figures["duration_s"]
     answered = figures["requests"]["completed"] / seconds if seconds else 0.0
     return BesideTimes(
         ttft_p95_s=figures["ttft_s"]["p95"],
         tpot_mean_s=figures["tpot_s"]["mean"],
         slower=slower,
-        busy=busy_part(made),
+        busy=busy_part(simulation),
         queues=bool(rate) and answered < KEPT_UP * rate,
     )
 
 
-def busy_part(made: Simulation) -> float:
+def busy_part(simulation: Simulation) -> float:
     """The part of a simulation's time in which the engine has a request."""
     spans = sorted(
         (row["arrival_s"], row["arrival_s"] + row["e2e_s"] - row["ttft_s"] + row["ttft_engine_s"])
-        for row in made.requests
+        for row in simulation.requests
         if row["e2e_s"] is not None
     )
     busy = until = 0.0
@@ -195,12 +195,14 @@ def busy_part(made: Simulation) -> float:
     return min(1.0, busy / until) if until else 0.0
 
 
-def _cache(made: Simulation) -> tuple[float, float]:
+def _cache(simulation: Simulation) -> tuple[float, float]:
     """Of the cache's blocks: held on average over time, and at most."""
-    total = made.figures["kv_blocks"]["total"]
-    line = made.line()
+    total = simulation.figures["kv_blocks"]["total"]
+    line = simulation.line()
     if not total or len(line) < 2:
         return 0.0, 0.0
     seconds = line[-1]["time_s"] - line[0]["time_s"]
     spent = sum(one["blocks"] * (two["time_s"] - one["time_s"]) for one, two in pairwise(line))
-    return spent / seconds / total if seconds else 0.0, made.figures["kv_blocks"]["peak"] / total
+    return spent / seconds / total if seconds else 0.0, simulation.figures["kv_blocks"][
+        "peak"
+    ] / total

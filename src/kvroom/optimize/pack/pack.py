@@ -60,11 +60,11 @@ def cheapest(models: object, gpus: Sequence[str], question: PackQuestion) -> Pac
         if any(place >= len(node.cards) for one in entries for place in one.gpus or ()):
             continue
         seating = Seating(node, entries, Trials(question.prices, question.host_bytes))
-        held = sum(seat.fits for seat in seating.seated())
-        tried.append((node.name, node.usd_per_hour, held == len(entries)))
-        if best is None or held > best[0]:
-            best = held, node
-        if held == len(entries):
+        seated = sum(seat.fits for seat in seating.seated())
+        tried.append((node.name, node.usd_per_hour, seated == len(entries)))
+        if best is None or seated > best[0]:
+            best = seated, node
+        if seated == len(entries):
             break
     if best is None:
         check_pins(entries, nodes[0])
@@ -102,7 +102,7 @@ def _packed(
     rows = tuple(
         _row(seat, seats[:place], seating, trials, times) for place, seat in enumerate(seats)
     )
-    made = Packed(
+    packed = Packed(
         node=node,
         rows_of=rows,
         card_bytes=tuple(seating.sizes),
@@ -112,7 +112,7 @@ def _packed(
         elastic=tuple(_elastic(seats, times, len(node.cards))),
         others=others,
     )
-    return made.with_warnings(_warnings(made, seats, timed=question.simulate))
+    return packed.with_warnings(_warnings(packed, seats, timed=question.simulate))
 
 
 def _row(
@@ -152,10 +152,10 @@ def _elastic(
         yield ElasticPool(card=place, peaks_bytes=peaks, pooled_bytes=min(peaks, means + rise))
 
 
-def _warnings(made: Packed, seats: Sequence[PackSeat], *, timed: bool) -> Iterator[str]:
+def _warnings(packed: Packed, seats: Sequence[PackSeat], *, timed: bool) -> Iterator[str]:
     shared = [
         place
-        for place in range(len(made.node.cards))
+        for place in range(len(packed.node.cards))
         if sum(place in seat.cards for seat in seats) > 1
     ]
     if shared:
@@ -163,7 +163,7 @@ def _warnings(made: Packed, seats: Sequence[PackSeat], *, timed: bool) -> Iterat
             "start them one after another, each when the one before answers: an engine counts what another "
             "takes meanwhile as its own (vLLM issue 55827)"
         )
-    for one in made.rows_of:
+    for one in packed.rows_of:
         trial = one.seat.trial
         if trial is None or not one.seat.cards or not timed:
             continue
@@ -177,9 +177,9 @@ def _warnings(made: Packed, seats: Sequence[PackSeat], *, timed: bool) -> Iterat
                 f"{one.seat.entry.name}: say users or rate, input and output for what it does to the "
                 "others' times"
             )
-    if made.sharing == MPS and any(MARK in card for card in made.node.cards):
+    if packed.sharing == MPS and any(MARK in card for card in packed.node.cards):
         yield "slices of MIG share nothing: --sharing mps changes nothing between them"
-    sold = sum(resolve(card).engine_bytes for card in made.node.cards)
-    left = sold - sum(made.taken_bytes)
-    if made.fits and left > sold // 4:
+    sold = sum(resolve(card).engine_bytes for card in packed.node.cards)
+    left = sold - sum(packed.taken_bytes)
+    if packed.fits and left > sold // 4:
         yield f"{show_memory(left)} of the node's memory stay free"

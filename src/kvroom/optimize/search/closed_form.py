@@ -86,9 +86,9 @@ def scenario_of(
     if demand.free:
         load["concurrency"] = max(1, ceil(users or 1))
     load.setdefault("requests", demand.many(users))
-    given = {**question.keys, **keys, "workload": load}
+    all_keys = {**question.keys, **keys, "workload": load}
     return Scenario.from_dict(
-        given if keys.get("disaggregation") else given | {"replicas": replicas}
+        all_keys if keys.get("disaggregation") else all_keys | {"replicas": replicas}
     )
 
 
@@ -158,14 +158,14 @@ class ServedDeployment:
         return longest_fit(lambda n: self.meets(1, n), top, near=max(1, top // 64))
 
 
-def served_of(scenario: Scenario, made: Placed, demand: Demand) -> ServedDeployment | str:
+def served_of(scenario: Scenario, placed: Placed, demand: Demand) -> ServedDeployment | str:
     """The closed form of a deployment, or why it has none."""
-    deployment, answer = made.deployment, made.answer
+    deployment, answer = placed.deployment, placed.answer
     if not answer.starts:
-        return judge(scenario, deployment, answer, made.limit).sentence
+        return judge(scenario, deployment, answer, placed.limit).sentence
     if not deployment.model.generates:
         return f"{deployment.model.name} writes no tokens: there is nothing to time"
-    if made.timing is None:
+    if placed.timing is None:
         return f"{deployment.device.name} has no known arithmetic rate: no times"
     longest = demand.input_tokens + demand.output_tokens
     if longest > deployment.context_tokens:
@@ -178,7 +178,7 @@ def served_of(scenario: Scenario, made: Placed, demand: Demand) -> ServedDeploym
     if room.requests < 1:
         return "its cache has no room for one request"
     load = kept_below(load, scenario, deployment)
-    return ServedDeployment(timing=made.timing, load=load, demand=demand)
+    return ServedDeployment(timing=placed.timing, load=load, demand=demand)
 
 
 def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,25 +192,27 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
         return _split(question, keys)
     try:
         scenario = scenario_of(question, keys)
-        made = place(scenario)
-        served = served_of(scenario, made, demand)
+        placed = place(scenario)
+        served = served_of(scenario, placed, demand)
     except KvroomError as error:
         return {"refused": f"{error.field} {error.value!r} {error.message}"}
     if isinstance(served, str):
         return {"refused": served}
-    cards = made.deployment.layout.gpus
+    cards = placed.deployment.layout.gpus
     if demand.free:
         users = served.most_users()
         times = served.times(1, max(1, users))
         fits = users > 0 and cards <= question.max_gpus
         least = 1 if fits else None
-        return _row(question, made, served, times, 1, users=max(1, users), meets=fits, least=least)
+        return _row(
+            question, placed, served, times, 1, users=max(1, users), meets=fits, least=least
+        )
     if question.replicas is not None:
         replicas = question.replicas
         fits, may = served.meets(replicas), served.may_meet(replicas)
         return _row(
             question,
-            made,
+            placed,
             served,
             served.times(replicas),
             replicas,
@@ -222,12 +224,12 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
     least = smallest(served.may_meet, fewest or most) if most else None
     replicas = fewest or smallest(served.meets, MOST_USERS) or max(most, demand.users or 1)
     fits = fewest is not None
-    return _row(question, made, served, served.times(replicas), replicas, meets=fits, least=least)
+    return _row(question, placed, served, served.times(replicas), replicas, meets=fits, least=least)
 
 
 def _row(
     question: Question,
-    made: Placed,
+    placed: Placed,
     served: ServedDeployment,
     times: Times,
     replicas: int,
@@ -236,7 +238,7 @@ def _row(
     least: int | None,
     users: float | None = None,
 ) -> dict[str, Any]:
-    demand, deployment = served.demand, made.deployment
+    demand, deployment = served.demand, placed.deployment
     name, ratio = worst(demand, times.ttft_s, times.tpot_s, bound=False)
     whole = first_s(times) + times.tpot_s * max(0, demand.output_tokens - 1)
     if users is None:
@@ -283,11 +285,11 @@ def _split(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
     """Two pools of the counts that ``keys`` say, by their plan."""
     demand = question.demand()
     try:
-        made = work(scenario_of(question, keys))
+        workings = work(scenario_of(question, keys))
     except KvroomError as error:
         return {"refused": f"{error.field} {error.value!r} {error.message}"}
-    plan, split = made.plan, made.plan.pools
-    times = made.split.times if made.split else None
+    plan, split = workings.plan, workings.plan.pools
+    times = workings.split.times if workings.split else None
     if split is None or times is None or plan.serving.tpot_s is None:
         return {"refused": plan.verdict.sentence}
     name, ratio = worst(demand, plan.serving.ttft_s, plan.serving.tpot_s, bound=False)

@@ -106,9 +106,12 @@ class Hunt:
     def scored(self) -> tuple[list[Scored], list[Scored]]:
         """(deployments with figures, deployments that are refused), in the space's order."""
         every = list(candidates(self.base, self.space, reuses=self.demand.reuses))
-        asked = self.question.to_dict()
+        question = self.question.to_dict()
         units = [
-            {"question": asked, "candidates": [dict(c.keys) for c in every[index : index + CHUNK]]}
+            {
+                "question": question,
+                "candidates": [dict(c.keys) for c in every[index : index + CHUNK]],
+            }
             for index in range(0, len(every), CHUNK)
         ]
         chunks = self.work("closed form", closed_chunk, units)
@@ -145,9 +148,9 @@ class Hunt:
                 return False
             batch = [x for x in queue[:ROUND] if self.bound(x) < best]
             queue = queue[len(batch) :]
-            held = self._simulated(batch, best)
-            best = min([best, *map(self.price, held)])
-            if held and self.space.splits and not self.demand.free and not self.question.replicas:
+            met = self._simulated(batch, best)
+            best = min([best, *map(self.price, met)])
+            if met and self.space.splits and not self.demand.free and not self.question.replicas:
                 pools = self._pools(may, best)
                 queue += [row for row in pools if row.row["least"] is not None]
                 queue.sort(key=lambda x: (self.bound(x), self.rank(x)))
@@ -158,22 +161,24 @@ class Hunt:
         """Simulate more until ``many`` kinds of deployment hold."""
         rows = [row for row in rows if row.row["least"] is not None]
         for _ in range(MOST_RUNS):
-            held = {
+            kinds = {
                 trial.candidate.kind for trial in self.trials if trial.trial and trial.trial["met"]
             }
-            known = {trial.candidate.kind for trial in self.trials}
+            tried_kinds = {trial.candidate.kind for trial in self.trials}
             left = list(
                 firsts(
-                    row for row in sorted(rows, key=self.rank) if row.candidate.kind not in known
+                    row
+                    for row in sorted(rows, key=self.rank)
+                    if row.candidate.kind not in tried_kinds
                 )
             )
-            if len(held) >= many or not left or self.stopped or self.runs >= 2 * MOST_RUNS:
+            if len(kinds) >= many or not left or self.stopped or self.runs >= 2 * MOST_RUNS:
                 return
-            self._simulated(left[: min(ROUND, many - len(held))], inf)
+            self._simulated(left[: min(ROUND, many - len(kinds))], inf)
 
     def _simulated(self, batch: Sequence[Scored], best: float) -> list[Scored]:
         """Those of ``batch`` that hold with so few replicas that they are cheaper than ``best``."""
-        asked, units = self.question.to_dict(), []
+        question, units = self.question.to_dict(), []
         for x in batch:
             split = x.candidate.keys.get("disaggregation")
             copies = sum(pool["count"] for pool in split.values()) if split else 1
@@ -182,7 +187,7 @@ class Hunt:
                 most = min(most, ceil(best * copies / x.usd(1)) - 1)
             units.append(
                 {
-                    "question": asked,
+                    "question": question,
                     "keys": dict(x.candidate.keys),
                     "least": x.row["least"],
                     "first": self.question.replicas or x.row["replicas"],
@@ -193,7 +198,7 @@ class Hunt:
                 }
             )
         results = self.work(f"simulations from {len(self.trials) + 1}", tried, units)
-        held = []
+        simulated = []
         for x, result in zip(batch, results, strict=True):
             if result is None:
                 continue
@@ -202,8 +207,8 @@ class Hunt:
             self.trials.append(x)
             if result["met"]:
                 x.row = x.row | _measured(x, result)
-                held.append(x)
-        return held
+                simulated.append(x)
+        return simulated
 
     def _pools(self, rows: Sequence[Scored], best: float) -> list[Scored]:
         """Pools of prompts and of answers that could be cheaper than ``best``: of one of the cheapest kinds
@@ -217,10 +222,10 @@ class Hunt:
             and engine_of(row.candidate.keys["engine"]).support.split is not None
         )
         some = list(alike)
-        asked = self.question.to_dict()
+        question = self.question.to_dict()
         units = [
             {
-                "question": asked,
+                "question": question,
                 "keys": dict(two.candidate.keys),
                 "prefill": _other(one, two) if one is not two else {},
                 "usd": [one.usd(1), two.usd(1)],
@@ -230,8 +235,8 @@ class Hunt:
             for one, two in [*((x, x) for x in some[:SPLITS]), *_two_kinds(some)]
             if one.usd(1) + two.usd(1) < best
         ]
-        found = [r for r in self.work("pools", closed_split, units) if r and "refused" not in r]
-        return [Scored(candidate=Candidate(keys=r.pop("keys")), row=r) for r in found]
+        splits = [r for r in self.work("pools", closed_split, units) if r and "refused" not in r]
+        return [Scored(candidate=Candidate(keys=r.pop("keys")), row=r) for r in splits]
 
 
 def _two_kinds(rows: Sequence[Scored]) -> Iterable[tuple[Scored, Scored]]:

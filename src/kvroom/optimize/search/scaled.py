@@ -99,59 +99,61 @@ def scaled(unit: Mapping[str, Any]) -> dict[str, Any]:
     question, settings = Question(**unit["question"]), unit["settings"]
     scenario = asked_of(question, unit["keys"], unit["replicas"], settings)
     try:
-        asked, source, linked = loaded(question, scenario)
-        point = played(asked, settings, source, slo=question.demand().slo, linked=linked)
+        question_with_load, source, linked = loaded(question, scenario)
+        point = played(
+            question_with_load, settings, source, slo=question.demand().slo, linked=linked
+        )
     except KvroomError as error:
         return {"refused": f"{error.field} {error.message}"}
     assert point is not None  # nobody watches it
     return point.to_dict()
 
 
-def tune(hunt: Hunt, asked: AutoscaledSearch, scored: Scored) -> Tuned | str:
+def tune(hunt: Hunt, scaled_search: AutoscaledSearch, scored: Scored) -> Tuned | str:
     """The settings for the fleet of ``scored``, or why it has no autoscaler."""
     refused: list[str] = []
     n = scored.row["replicas"]
 
     def play(settings: Sequence[Settings | None]) -> list[ScalePoint]:
-        alike = {"question": asked.question.to_dict(), "keys": dict(scored.candidate.keys)}
+        alike = {"question": scaled_search.question.to_dict(), "keys": dict(scored.candidate.keys)}
         units = [alike | {"replicas": n, "settings": one and dict(one)} for one in settings]
-        made = hunt.work(f"autoscaler of {scored.candidate.name}", scaled, units)
-        refused.extend(one["refused"] for one in made if one and "refused" in one)
-        return [ScalePoint(**one) for one in made if one and "refused" not in one]
+        points = hunt.work(f"autoscaler of {scored.candidate.name}", scaled, units)
+        refused.extend(one["refused"] for one in points if one and "refused" in one)
+        return [ScalePoint(**one) for one in points if one and "refused" not in one]
 
-    found = tuned(asked.over, asked.rule, n, play)
-    return refused[0] if refused else found
+    tuned_rule = tuned(scaled_search.over, scaled_search.rule, n, play)
+    return refused[0] if refused else tuned_rule
 
 
-def cheapest(found: Tuned | str | None) -> ScalePoint | None:
+def cheapest(tuned: Tuned | str | None) -> ScalePoint | None:
     """What an answer costs a day: the cheapest settings that hold, or the fleet that never changes."""
-    if not isinstance(found, Tuned):
+    if not isinstance(tuned, Tuned):
         return None
-    if found.best is not None:
-        return found.best
-    return found.fixed if found.fixed and found.fixed.holds else None
+    if tuned.best is not None:
+        return tuned.best
+    return tuned.fixed if tuned.fixed and tuned.fixed.holds else None
 
 
-def told(asked: AutoscaledSearch, found: Tuned | str) -> dict[str, Any]:
+def told(scaled_search: AutoscaledSearch, tuned: Tuned | str) -> dict[str, Any]:
     """An answer's ``autoscaler``, as plain JSON values."""
-    policy = {"policy": asked.rule.policy}
-    if isinstance(found, str):
-        return policy | {"best": None, "fixed": None, "points": [], "why": found}
+    policy = {"policy": scaled_search.rule.policy}
+    if isinstance(tuned, str):
+        return policy | {"best": None, "fixed": None, "points": [], "why": tuned}
     why = None
-    if found.best is None:
-        why = "no setting that was tried holds" if found.points else "no replica can be let go"
+    if tuned.best is None:
+        why = "no setting that was tried holds" if tuned.points else "no replica can be let go"
     return policy | {
-        "best": found.best and found.best.to_dict(),
-        "fixed": found.fixed and found.fixed.to_dict(),
-        "points": [point.to_dict() for point in found.points],
+        "best": tuned.best and tuned.best.to_dict(),
+        "fixed": tuned.fixed and tuned.fixed.to_dict(),
+        "points": [point.to_dict() for point in tuned.points],
         "why": why,
     }
 
 
-def sentence(name: str, asked: AutoscaledSearch, found: Tuned | str | None, of: int) -> str:
+def sentence(name: str, scaled_search: AutoscaledSearch, tuned: Tuned | str | None, of: int) -> str:
     """The cheapest under its autoscaler in words, and what the fleet that never changes costs."""
-    best = cheapest(found)
-    if best is None or not isinstance(found, Tuned) or found.fixed is None:
+    best = cheapest(tuned)
+    if best is None or not isinstance(tuned, Tuned) or tuned.fixed is None:
         return "No fleet that was simulated holds the objectives over the whole load."
     reached = ", ".join(f"{name} {show_seconds(value or 0.0)}" for name, value in best.slo.items())
     text = (
@@ -160,11 +162,11 @@ def sentence(name: str, asked: AutoscaledSearch, found: Tuned | str | None, of: 
     text += f", {reached}"
     if best.settings is None:
         return f"{text.format('always')}."
-    text = text.format(f"{asked.rule.policy} with {named(best.settings)}")
-    holds = "holds" if found.fixed.holds else "does not hold"
+    text = text.format(f"{scaled_search.rule.policy} with {named(best.settings)}")
+    holds = "holds" if tuned.fixed.holds else "does not hold"
     return (
         f"{text}, {best.mean_replicas:.3g} replicas on average; as many as there may be, always, {holds} at "
-        f"{found.fixed.told_cost()}."
+        f"{tuned.fixed.told_cost()}."
     )
 
 
@@ -180,16 +182,16 @@ def why_dearer(mine: ScalePoint | None, best: ScalePoint) -> str:
 
 
 def reordered(
-    found: Found, chosen: Sequence[Scored], rule: AutoscaledSearch, tunings: Sequence[Tuned | str]
+    result: Found, chosen: Sequence[Scored], rule: AutoscaledSearch, tunings: Sequence[Tuned | str]
 ) -> Found:
-    """``found`` with what its answers cost under the autoscaler, the cheapest first."""
+    """``result`` with what its answers cost under the autoscaler, the cheapest first."""
     costs = [cheapest(tuning) for tuning in tunings]
     order = sorted(
         range(len(costs)), key=lambda i: (inf, i) if (c := costs[i]) is None else (*c.rank, i)
     )
     answers: list[Answer] = []
     for place in order:
-        answer, mine, best = found.answers[place], costs[place], costs[order[0]]
+        answer, mine, best = result.answers[place], costs[place], costs[order[0]]
         settings = mine.settings if mine else None
         keys, n = chosen[place].candidate.keys, chosen[place].row["replicas"]
         if settings is not None:
@@ -198,12 +200,13 @@ def reordered(
         why = "" if best is None or not answers else why_dearer(mine, best)
         answers.append(replace(answer, autoscaler=told(rule, tunings[place]), why=why))
     if not answers:
-        return found
+        return result
     first = order[0]
     words = sentence(answers[0].name, rule, tunings[first], len(answers))
     return replace(
-        found,
+        result,
         answers=tuple(answers),
-        pareto=tuple(order.index(index) for index in found.pareto),
-        sentence=f"{words} With a fleet that stays as it is: {found.sentence[0].lower()}{found.sentence[1:]}",
+        pareto=tuple(order.index(index) for index in result.pareto),
+        sentence=f"{words} With a fleet that stays as it is: "
+        f"{result.sentence[0].lower()}{result.sentence[1:]}",
     )

@@ -75,11 +75,11 @@ def search(
         space = replace(space, splits=False)  # pools of two kinds have no autoscaler
     fixed = without(base) if scaling else base
     question = _question(fixed, slo, seed, space, traced)
-    asked = {"question": question.to_dict(), "space": space.to_dict(), "simulate": simulate}
+    identity = {"question": question.to_dict(), "space": space.to_dict(), "simulate": simulate}
     rule = autoscaled(base, question, scale_to, simulate) if scaling else None
     if rule is not None:
-        asked["autoscaler"] = rule.to_dict()
-    with Journal(journal, asked | {"per": per}) as kept:
+        identity["autoscaler"] = rule.to_dict()
+    with Journal(journal, identity | {"per": per}) as kept:
         hunt = Hunt(
             question=question,
             space=space,
@@ -90,27 +90,27 @@ def search(
             simulate=simulate,
         )
         rows, refused = hunt.scored()
-        known = [row for row in rows if row.row["usd_per_card_hour"] is not None] or rows
-        groups = _by_card(known) if per == GPU else [known]
+        priced = [row for row in rows if row.row["usd_per_card_hour"] is not None] or rows
+        groups = _by_card(priced) if per == GPU else [priced]
         if simulate:
             ended = [hunt.optimum(group) for group in groups]
             hunt.proven = all(ended)
         if simulate and per is None:
-            hunt.others(known, simulate)
+            hunt.others(priced, simulate)
         chosen = _chosen(hunt, rows, per=per)
         tunings = [tune(hunt, rule, one) for one in chosen] if rule is not None else []
-    found = _told(hunt, rows, refused, chosen, journal=journal)
-    return found if rule is None else reordered(found, chosen, rule, tunings)
+    result = _told(hunt, rows, refused, chosen, journal=journal)
+    return result if rule is None else reordered(result, chosen, rule, tunings)
 
 
 def _fixed(base: Scenario, space: Space) -> Space:
     """``space`` with the degrees that the question sets."""
-    said = {
+    degrees = {
         degree: getattr(base, degree)
         for degree in DEGREES
         if degree in base.differences() and getattr(base, degree)
     }
-    return replace(space, layout={**said, **space.layout})
+    return replace(space, layout={**degrees, **space.layout})
 
 
 def _by_card(rows: Sequence[Scored]) -> list[list[Scored]]:
@@ -169,9 +169,9 @@ def _chosen(hunt: Hunt, rows: Sequence[Scored], *, per: str | None) -> list[Scor
     """The answers, in order."""
     priced_rows = [row for row in rows if row.row["usd_per_card_hour"] is not None]
     does = _does(hunt, rows)
-    held = [trial for trial in hunt.trials if trial.trial and trial.trial["met"]]
-    alone = not hunt.simulate or (hunt.stopped and not held)
-    chosen = [doe for doe in does if doe in priced_rows or not priced_rows] if alone else held
+    met = [trial for trial in hunt.trials if trial.trial and trial.trial["met"]]
+    alone = not hunt.simulate or (hunt.stopped and not met)
+    chosen = [doe for doe in does if doe in priced_rows or not priced_rows] if alone else met
     chosen = list(firsts(sorted(chosen, key=hunt.rank)))
     if per == GPU:
         return [group[0] for group in _by_card(chosen)]
@@ -263,7 +263,7 @@ def _within(hunt: Hunt) -> dict[str, float]:
             )
             if value is not None:
                 inside.setdefault(metric, []).append(low <= value <= high)
-    return {metric: sum(found) / len(found) for metric, found in inside.items()}
+    return {metric: sum(best) / len(best) for metric, best in inside.items()}
 
 
 def _named(scored: Scored) -> str:
@@ -310,13 +310,13 @@ def _nearest(hunt: Hunt, rows: Sequence[Scored]) -> list[dict[str, Any]]:
     near: list[tuple[float, dict[str, Any]]] = []
 
     def add(scored: Scored, ratio: float, why: str, replicas: int) -> None:
-        told = {
+        nearest = {
             "name": scored.candidate.name,
             "scenario": dict(scored.candidate.keys),
             "replicas": replicas,
         }
-        told |= {"ratio": ratio, "why": why, "usd_per_hour": scored.row["usd_per_hour"]}
-        near.append((ratio, told))
+        nearest |= {"ratio": ratio, "why": why, "usd_per_hour": scored.row["usd_per_hour"]}
+        near.append((ratio, nearest))
 
     for trial in hunt.trials:
         if trial.trial:
@@ -337,8 +337,8 @@ def _nearest(hunt: Hunt, rows: Sequence[Scored]) -> list[dict[str, Any]]:
         add(trial, row["ratio"], f"{why}{row['worst']}={limit:.3g}s", row["replicas"])
     near.sort(key=lambda x: (x[0], x[1]["name"]))
     return [
-        {**told, "ratio": None if told["ratio"] == inf else told["ratio"]}
-        for _, told in near[:SHOWN_NEAR]
+        {**nearest, "ratio": None if nearest["ratio"] == inf else nearest["ratio"]}
+        for _, nearest in near[:SHOWN_NEAR]
     ]
 
 

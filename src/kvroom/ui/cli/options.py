@@ -137,7 +137,7 @@ def settings_from(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _command(
-    text: str, said: list[str], settings: dict[str, str], *, model_given: bool
+    text: str, notes: list[str], settings: dict[str, str], *, model_given: bool
 ) -> dict[str, Any]:
     """The Scenario keys of an engine's command line; of a file's text where ``text`` names one."""
     from kvroom.launchers.commands import read_command
@@ -157,7 +157,7 @@ def _command(
     read = read_command(text, settings, model_stated=model_given, nearby=nearby)
     if not model_given:
         read.check_model()
-    said += read.warnings
+    notes += read.warnings
     return read.keys
 
 
@@ -253,15 +253,15 @@ def _parameter(key: str) -> str:
     return key.replace(".", "__")
 
 
-def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scenario:
+def scenario_from(options: dict[str, Any], notes: list[str] | None = None) -> Scenario:
     """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link or a
-    command. What a command holds that is left out is added to ``said``."""
+    command. What a command holds that is left out is added to ``notes``."""
     with asking(hub.reader()):  # a command that is read back may name a model of the hub
-        return _scenario_from(given, [] if said is None else said)
+        return _scenario_from(options, [] if notes is None else notes)
 
 
-def _scenario_from(given: dict[str, Any], said: list[str]) -> Scenario:
-    name, flag = given.pop("model_name", None), given.pop("model_flag", None)
+def _scenario_from(options: dict[str, Any], notes: list[str]) -> Scenario:
+    name, flag = options.pop("model_name", None), options.pop("model_flag", None)
     if name and flag and name != flag:
         raise KvroomError(
             "model", flag, f"is not the MODEL {name} given before", "Give one of them."
@@ -270,30 +270,30 @@ def _scenario_from(given: dict[str, Any], said: list[str]) -> Scenario:
     base: dict[str, Any] = {}
     if model and ("#s=" in model or model.startswith(("http://", "https://"))):
         base, model = Scenario.from_link(model).differences(), None
-    if given.get("from_command"):
+    if options.get("from_command"):
         base |= _command(
-            given["from_command"],
-            said,
-            settings_from(given.get("settings") or ()),
-            model_given=bool(model or given.get("scenario_file")),
+            options["from_command"],
+            notes,
+            settings_from(options.get("settings") or ()),
+            model_given=bool(model or options.get("scenario_file")),
         )
-    if given.get("scenario_file"):
-        read = codec.read_json(given["scenario_file"], "--scenario")
+    if options.get("scenario_file"):
+        read = codec.read_json(options["scenario_file"], "--scenario")
         if not isinstance(read, dict):
             raise KvroomError("--scenario", read, "is not an object", "Write a Scenario in braces.")
         base |= read
-    flags = keys_from(given)
+    flags = keys_from(options)
     if model:
-        flags |= _named(model, flags, base, said)
+        flags |= _named(model, flags, base, notes)
     workload = flags.pop("workload", {})
     if workload:
         flags["workload"] = {**(base.get("workload") or {}), **workload}
-    if "engine_args" in flags and given.get("from_command"):
+    if "engine_args" in flags and options.get("from_command"):
         flags["engine_args"] = {**base.get("engine_args", {}), **flags["engine_args"]}
     anew = {"gpu_count", "tp", "pp", "dp"} & set(flags)
-    if given.get("from_command"):
+    if options.get("from_command"):
         base = _laid_out(base, flags)
-        flags = _cards_used(base, flags, said)
+        flags = _cards_used(base, flags, notes)
     elif anew or "gpu" in flags:
         # A layout given anew is a whole one: what the base said of it no longer holds.
         base = {
@@ -304,7 +304,7 @@ def _scenario_from(given: dict[str, Any], said: list[str]) -> Scenario:
     return Scenario.from_dict(base | flags)
 
 
-def _cards_used(base: dict[str, Any], flags: dict[str, Any], said: list[str]) -> dict[str, Any]:
+def _cards_used(base: dict[str, Any], flags: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """``flags`` with the cards that a command's own ranks take, where the machine has more."""
     if {"tp", "pp", "dp"} & set(flags) or type(flags.get("gpu_count")) is not int:
         return flags
@@ -314,7 +314,7 @@ def _cards_used(base: dict[str, Any], flags: dict[str, Any], said: list[str]) ->
     taken = prod(ranks)
     if taken >= flags["gpu_count"]:
         return flags
-    said.append(f"the command takes {taken} of the {flags['gpu_count']} cards: its ranks say so")
+    notes.append(f"the command takes {taken} of the {flags['gpu_count']} cards: its ranks say so")
     return {**flags, "gpu_count": taken}
 
 
@@ -333,13 +333,13 @@ def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
         base.setdefault("tp", 1)
     all_ranks = base.get("tp", 1) * base.get("dp", 1)
     if base.get("ep", 1) == all_ranks > 1:
-        made = base | flags
-        base["ep"] = made.get("tp", 1) * made.get("dp", 1)
+        merged = base | flags
+        base["ep"] = merged.get("tp", 1) * merged.get("dp", 1)
     return base
 
 
 def _named(
-    model: str, flags: dict[str, Any], base: dict[str, Any], said: list[str]
+    model: str, flags: dict[str, Any], base: dict[str, Any], notes: list[str]
 ) -> dict[str, Any]:
     """The keys of the model that was typed, which may be a name of the engine's own library."""
     engine = flags.get("engine", base.get("engine"))
@@ -351,43 +351,43 @@ def _named(
     if line is None:
         return {"model": model}
     keys, warnings = line.model_keys(model, flags)
-    said += warnings
+    notes += warnings
     return {**keys, **{key: flags[key] for key in keys if key in flags}}
 
 
-def keys_from(given: dict[str, Any]) -> dict[str, Any]:
+def keys_from(options: dict[str, Any]) -> dict[str, Any]:
     """The Scenario keys that the flags give (the model apart)."""
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     workload: dict[str, Any] = {}
     for _, key, _, _ in FLAGS:
-        value = given.get(_parameter(key))
+        value = options.get(_parameter(key))
         if value is None:
             continue
-        where, name = (workload, key.removeprefix("workload.")) if "." in key else (found, key)
+        where, name = (workload, key.removeprefix("workload.")) if "." in key else (keys, key)
         where[name] = _value(key, value)
-    if "gpu" in found:
-        found.update(_gpu(found["gpu"], found.get("gpu_count")))
-    if given.get("users"):
-        users = _value("concurrency", given["users"])
-        found["concurrency"] = workload["concurrency"] = users
-    if given.get("static"):
+    if "gpu" in keys:
+        keys.update(_gpu(keys["gpu"], keys.get("gpu_count")))
+    if options.get("users"):
+        users = _value("concurrency", options["users"])
+        keys["concurrency"] = workload["concurrency"] = users
+    if options.get("static"):
         workload["static"] = True
-    if given.get("workload"):
-        workload.update(_spec(given["workload"]))
-    if given.get("engine_arg"):
-        found["engine_args"] = dict(_pair("--engine-arg", p) for p in given["engine_arg"])
-    if given.get("tier"):
-        more = [tier_line(text) for text in given["tier"]]
-        found["tiers"] = [*(found.get("tiers") or []), *more]
-    if given.get("known_bytes"):
-        found["known_bytes"] = dict(_words("--known-bytes", p) for p in given["known_bytes"])
-    if given.get("price"):
-        found["prices"] = prices_from(given["price"])
-    if given.get("allow_overcommit"):
-        found["allow_overcommit"] = True
+    if options.get("workload"):
+        workload.update(_spec(options["workload"]))
+    if options.get("engine_arg"):
+        keys["engine_args"] = dict(_pair("--engine-arg", p) for p in options["engine_arg"])
+    if options.get("tier"):
+        more = [tier_line(text) for text in options["tier"]]
+        keys["tiers"] = [*(keys.get("tiers") or []), *more]
+    if options.get("known_bytes"):
+        keys["known_bytes"] = dict(_words("--known-bytes", p) for p in options["known_bytes"])
+    if options.get("price"):
+        keys["prices"] = prices_from(options["price"])
+    if options.get("allow_overcommit"):
+        keys["allow_overcommit"] = True
     if workload:
-        found["workload"] = workload
-    return found
+        keys["workload"] = workload
+    return keys
 
 
 def _value(key: str, text: str) -> Any:
@@ -410,20 +410,20 @@ def _spec(text: str) -> dict[str, Any]:
     """
     from kvroom.workloads.synthetic import parse, split_spec
 
-    found: dict[str, Any] = dict(split_spec(text))
-    parse({"arrivals": "once", **found})
-    return found | {k: int(found[k]) for k in ("requests", "seed") if k in found}
+    words: dict[str, Any] = dict(split_spec(text))
+    parse({"arrivals": "once", **words})
+    return words | {k: int(words[k]) for k in ("requests", "seed") if k in words}
 
 
 def _gpu(text: str, count: int | None) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         return {"gpu": codec.decode(text, "gpu")}
-    name, said = counted_cards(text)
-    if said is None:
+    name, cards = counted_cards(text)
+    if cards is None:
         return {"gpu": text}
-    if count is not None and count != said:
+    if count is not None and count != cards:
         raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
-    return {"gpu": name, "gpu_count": said}
+    return {"gpu": name, "gpu_count": cards}
 
 
 def prices_from(texts: Iterable[str]) -> dict[str, float | str]:

@@ -16,20 +16,20 @@ BAR = 30
 TIERS = (("gpu", "GPU"), ("host", "host"), ("nvme", "NVMe"), ("network", "store"))
 
 
-def show(found: AgentsAnswer) -> str:
+def show(answer: AgentsAnswer) -> str:
     """The whole answer."""
-    blocks = [head(found.base.workings) if found.base.workings else ""]
-    blocks += [paragraph(found.sentence), table(found), tiers(found), plot(found)]
-    blocks += [paragraph(f"{row.variant.label}: {row.why}.") for row in found.found if row.why]
-    blocks += [paragraph(f"Note: {warning}.") for warning in found.warnings]
+    blocks = [head(answer.base.workings) if answer.base.workings else ""]
+    blocks += [paragraph(answer.sentence), table(answer), tiers(answer), plot(answer)]
+    blocks += [paragraph(f"{row.variant.label}: {row.why}.") for row in answer.found if row.why]
+    blocks += [paragraph(f"Note: {warning}.") for warning in answer.warnings]
     text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
 
 
-def table(found: AgentsAnswer) -> str:
+def table(answer: AgentsAnswer) -> str:
     """A line a deployment."""
     rows = [["", "GPUs", "sessions", "80 %", "req/h", "TTFT p95", "TPOT p95", "hits", "$/s·h"]]
-    for each in found.found:
+    for each in answer.found:
         best = each.best
         if best is None:
             continue
@@ -53,29 +53,29 @@ def table(found: AgentsAnswer) -> str:
     )
 
 
-def tiers(found: AgentsAnswer) -> str:
+def tiers(answer: AgentsAnswer) -> str:
     """Where prompts are found, of deployments that have more than the GPUs' cache."""
-    kept = [each for each in found.found if each.best and len(each.best.tiers) > 1]
-    if not kept:
+    tiered = [each for each in answer.found if each.best and len(each.best.tiers) > 1]
+    if not tiered:
         return ""
-    known = {name for each in kept if each.best for name, _ in each.best.tiers}
-    columns = [(key, name) for key, name in TIERS if key in known]
+    names = {name for each in tiered if each.best for name, _ in each.best.tiers}
+    columns = [(key, name) for key, name in TIERS if key in names]
     rows = [["", *(name for _, name in columns)]]
-    for each in kept:
+    for each in tiered:
         hits = dict(each.best.tiers) if each.best else {}
         cells = (f"{hits[key]:.1%}" if key in hits else "" for key, _ in columns)
         rows.append([each.variant.label, *cells])
     return "Hits by tier, of prompt tokens\n" + aligned(rows, left=1, trimmed=True)
 
 
-def plot(found: AgentsAnswer) -> str:
+def plot(answer: AgentsAnswer) -> str:
     """The deployment as asked over sessions: first tokens (a bar, on a logarithmic scale, to its limit ┊),
     tokens after them, hits."""
-    base: VariantHeld = found.base
+    base: VariantHeld = answer.base
     trials = [t for t in (base.held[0].trials if base.held else ()) if t.ttft_p95_s]
     if len(trials) < 2:
         return ""
-    limit = next((o.limit_s for o in found.slo if o.metric == "ttft"), None)
+    limit = next((o.limit_s for o in answer.slo if o.metric == "ttft"), None)
     values = [t.ttft_p95_s or 0.0 for t in trials] + ([limit] if limit else [])
     low, high = log10(min(values)), log10(max(values))
     wide = (high - low) or 1.0

@@ -52,37 +52,37 @@ def fleet_text(fleet: Mapping[str, Any]) -> str:
         )
     parts.append(paragraph("; ".join(sums) + "."))
     line = fleet["timeline"]
-    told = [f"  {span(t['t_s']):>8}  replica {t['replica']} {t['what']}" for t in line[:ROWS]]
+    events = [f"  {span(t['t_s']):>8}  replica {t['replica']} {t['what']}" for t in line[:ROWS]]
     if len(line) > ROWS:
-        told.append(f"  … and {len(line) - ROWS:,} more")
-    return plain_text("\n\n".join([*parts, *(["\n".join(told)] if told else [])]))
+        events.append(f"  … and {len(line) - ROWS:,} more")
+    return plain_text("\n\n".join([*parts, *(["\n".join(events)] if events else [])]))
 
 
 def _many(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
-def splits_text(found: Splits) -> str:
+def splits_text(splits: Splits) -> str:
     """Every split as a row, the same GPUs without one, and what the link must give."""
     heads = ["prefill:decode", "GPUs", "TTFT p50", "TTFT p99", "TPOT p99", "request", "good/s", ""]
     rows = [heads]
-    for t in (*found.tried, found.together):
-        rows.append(_row(t, "<- best" if t is found.best else ""))
-    best = f"{found.best.prefill}:{found.best.decode}"
-    measure = "goodput" if found.by.startswith("goodput") else "time of a request"
-    if found.pays:
-        said = f"The best split is {best}, and its {measure} is better than that of the same GPUs "
-        said += "each doing both"
+    for t in (*splits.tried, splits.together):
+        rows.append(_row(t, "<- best" if t is splits.best else ""))
+    best = f"{splits.best.prefill}:{splits.best.decode}"
+    measure = "goodput" if splits.by.startswith("goodput") else "time of a request"
+    if splits.pays:
+        text = f"The best split is {best}, and its {measure} is better than that of the same GPUs "
+        text += "each doing both"
     else:
-        said = (
+        text = (
             f"The best split is {best}, but the same GPUs each doing both do no worse ({measure})"
         )
-    link = found.needs_bytes_per_s
+    link = splits.needs_bytes_per_s
     if link is None:
-        said += "; no link, however fast, would change that."
+        text += "; no link, however fast, would change that."
     else:
-        said += f"; to be no worse it needs a link of {show_rate(link)} a replica."
-    return paragraph(said, "") + "\n\n" + plain_text(aligned(rows))
+        text += f"; to be no worse it needs a link of {show_rate(link)} a replica."
+    return paragraph(text, "") + "\n\n" + plain_text(aligned(rows))
 
 
 def _row(tried: Tried, mark: str) -> list[str]:

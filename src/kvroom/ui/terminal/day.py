@@ -68,9 +68,9 @@ def _regions(figures: Any) -> str:
     rows = [["region", "share", "replicas", "on average"]]
     for region in figures["regions"]:
         few, many = region["quietest"], region["busiest"]
-        told = "none hold" if many is None else f"{few:,} to {many:,}"
+        holding = "none hold" if many is None else f"{few:,} to {many:,}"
         rows.append(
-            [region["region"], f"{region['share']:.0%}", told, f"{region['mean'] or 0:,.1f}"]
+            [region["region"], f"{region['share']:.0%}", holding, f"{region['mean'] or 0:,.1f}"]
         )
     return aligned(rows, trimmed=True)
 

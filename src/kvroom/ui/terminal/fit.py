@@ -17,27 +17,27 @@ NAME = 26
 """Columns of a model's name beside where its layers lie."""
 
 
-def show(found: Fit, *, everything: bool = False) -> str:
+def show(fit: Fit, *, everything: bool = False) -> str:
     """The first sentence, and the rows of one screen or all of them."""
-    blocks = [paragraph(found.sentence)]
-    if found.model is not None:
-        blocks.append(_ladder(found))
-        if found.commands:
+    blocks = [paragraph(fit.sentence)]
+    if fit.model is not None:
+        blocks.append(_ladder(fit))
+        if fit.commands:
             blocks.append(
                 "\n".join(
                     ["Start it (the repository's name is a usual publisher's: check it)"]
-                    + [f"  {line}" for line in found.commands]
+                    + [f"  {line}" for line in fit.commands]
                 )
             )
     else:
-        blocks += _screen(found, everything=everything)
+        blocks += _screen(fit, everything=everything)
     text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
 
 
-def _ladder(found: Fit) -> str:
+def _ladder(fit: Fit) -> str:
     head: tuple[str, ...] = ("file", "size", "tokens/s", "longest", "perplexity", "on the CPU")
-    lossy = any(row.perplexity_ratio is not None for row in found.rows)
+    lossy = any(row.perplexity_ratio is not None for row in fit.rows)
     rows: list[tuple[str, ...]] = [
         (
             row.weight_dtype.upper(),
@@ -47,10 +47,10 @@ def _ladder(found: Fit) -> str:
             "–" if row.perplexity_ratio is None else f"+{row.perplexity_ratio:.1%}",
             _placed(row),
         )
-        for row in found.rows
+        for row in fit.rows
     ]
     note = (
-        f"Tokens a second of one user at {_length(found.context_tokens)} tokens. Longest: the most tokens "
+        f"Tokens a second of one user at {_length(fit.context_tokens)} tokens. Longest: the most tokens "
         "that stay on the card."
     )
     if lossy:
@@ -60,11 +60,11 @@ def _ladder(found: Fit) -> str:
     return f"{_table(head, rows)}\n\n{paragraph(note)}"
 
 
-def _screen(found: Fit, *, everything: bool) -> list[str]:
-    whole = [row for row in found.rows if row.on_gpu]
-    partly = [row for row in found.rows if not row.on_gpu]
+def _screen(fit: Fit, *, everything: bool) -> list[str]:
+    whole = [row for row in fit.rows if row.on_gpu]
+    partly = [row for row in fit.rows if not row.on_gpu]
     if everything:
-        partly += found.slow
+        partly += fit.slow
     else:
         whole = _largest(whole, WHOLE)
         partly = _largest(partly, PARTLY)
@@ -94,14 +94,14 @@ def _screen(found: Fit, *, everything: bool) -> list[str]:
             for row in partly
         ]
         blocks.append(f"With the rest in host memory\n{_table((*head[:4], 'on the CPU'), rows)}")
-    told = "" if everything else "The largest of each architecture; --all shows every one. "
-    told += (
-        f"Tokens a second are one user's at {_length(found.context_tokens)} tokens. "
+    note = "" if everything else "The largest of each architecture; --all shows every one. "
+    note += (
+        f"Tokens a second are one user's at {_length(fit.context_tokens)} tokens. "
         "kvroom fit MODEL shows a model's files."
     )
-    if found.too_large:
-        told += f" {len(found.too_large)} models are too large for card and host memory."
-    blocks.append(paragraph(told))
+    if fit.too_large:
+        note += f" {len(fit.too_large)} models are too large for card and host memory."
+    blocks.append(paragraph(note))
     return blocks
 
 

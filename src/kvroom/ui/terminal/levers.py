@@ -28,24 +28,24 @@ BY = {
 }
 
 
-def show(found: Levers, *, everything: bool = False) -> str:
+def show(levers: Levers, *, everything: bool = False) -> str:
     """The whole answer."""
     blocks = [
-        _head(found),
-        paragraph(found.sentence),
-        _table(found, everything),
-        _together(found),
-        _served(found),
-        _details(found),
-        _left_out(found),
-        warnings(found.warnings) if found.warnings else "",
+        _head(levers),
+        paragraph(levers.sentence),
+        _table(levers, everything),
+        _together(levers),
+        _served(levers),
+        _details(levers),
+        _left_out(levers),
+        warnings(levers.warnings) if levers.warnings else "",
     ]
     text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
 
 
-def _head(found: Levers) -> str:
-    scenario = found.scenario
+def _head(levers: Levers) -> str:
+    scenario = levers.scenario
     model = scenario.model if isinstance(scenario.model, str) else "a model by value"
     gpu = (
         scenario.gpu
@@ -54,31 +54,33 @@ def _head(found: Levers) -> str:
     )
     cards = so_many(scenario.gpu_count, gpu)
     limit = f" of {say_tokens(scenario.context_tokens)}" if scenario.context_tokens else ""
-    has = "–" if found.before.requests is None else f"{found.before.requests:,.4g}"
+    has = "–" if levers.before.requests is None else f"{levers.before.requests:,.4g}"
     line = f"{model} on {cards}, {scenario.engine}: {has} requests at once{limit}"
     return click.style(paragraph(line, ""), bold=True)
 
 
-def _table(found: Levers, everything: bool) -> str:
-    better = ORDERS[found.ranked_by]
+def _table(levers: Levers, everything: bool) -> str:
+    better = ORDERS[levers.ranked_by]
     rows = [
-        lever for lever in found.levers if everything or better(lever.after) > better(found.before)
+        lever
+        for lever in levers.levers
+        if everything or better(lever.after) > better(levers.before)
     ]
     shown = rows if everything else rows[:MOST]
     far = max((p.after.requests or 0 for p in shown), default=0) or 1
-    columns = _columns([found.before, *(p.after for p in shown)])
-    lines = [f"Each alone, ranked by {BY[found.ranked_by]}"]
+    columns = _columns([levers.before, *(p.after for p in shown)])
+    lines = [f"Each alone, ranked by {BY[levers.ranked_by]}"]
     lines.append(
         f"  {'':{ID}}{'requests':>9}  " + "".join(f"{column[0]:>10}" for column in columns)
     )
-    lines.append(_row("as it is", found.before, columns, far, " "))
+    lines.append(_row("as it is", levers.before, columns, far, " "))
     lines += [_row(p.lever.id, p.after, columns, far, "*" if p.easy else " ") for p in shown]
     lines.append(
         paragraph(
             "* one flag away; model, cards and limit stay; its cost in quality is published and small."
         )
     )
-    rest = len(found.levers) - len(shown)
+    rest = len(levers.levers) - len(shown)
     if rest:
         lines.append(paragraph(f"{rest} more help less, nothing or the other way (--all)."))
     return "\n".join(lines)
@@ -89,13 +91,13 @@ Column = tuple[str, str, float, int]
 
 def _columns(figures: Iterable[Figures]) -> list[Column]:
     """Heading, field, scale and decimals of the columns that hold anything."""
-    made = list(figures)
+    names = list(figures)
     columns: tuple[Column, ...] = (
         ("ms/token", "token_s", 1e3, 1),
         ("TTFT ms", "ttft_s", 1e3, 0),
         ("$/M", "usd_per_million_output_tokens", 1.0, 2),
     )
-    return [column for column in columns if any(getattr(f, column[1]) is not None for f in made)]
+    return [column for column in columns if any(getattr(f, column[1]) is not None for f in names)]
 
 
 def _row(name: str, figures: Figures, columns: Sequence[Column], far: float, mark: str) -> str:
@@ -110,31 +112,31 @@ def _row(name: str, figures: Figures, columns: Sequence[Column], far: float, mar
     return f"{mark} {said:{ID}}{count:>9}  {cells}  {bar}".rstrip()
 
 
-def _together(found: Levers) -> str:
-    if not found.together:
+def _together(levers: Levers) -> str:
+    if not levers.together:
         return ""
-    best = found.together[0]
-    lines = [f"Together: {number(found.before.requests)} → {number(best.after.requests)} requests"]
-    gain = (best.after.requests or 0) - (found.before.requests or 0)
-    for name, share in found.waterfall:
+    best = levers.together[0]
+    lines = [f"Together: {number(levers.before.requests)} → {number(best.after.requests)} requests"]
+    gain = (best.after.requests or 0) - (levers.before.requests or 0)
+    for name, share in levers.waterfall:
         said = name if len(name) <= ID else name[: ID - 1] + "…"
         bar = "█" * (max(0, round(share / gain * 30)) if gain else 0)
         lines.append(f"  {said:{ID}}{share:>+9.1f}  {bar}".rstrip())
     lines.append(
         paragraph("Each lever's share of the gain, whatever the order they are pulled in.")
     )
-    others = [t for t in found.together[1:] if t.ids != best.ids][:3]
+    others = [t for t in levers.together[1:] if t.ids != best.ids][:3]
     for other in others:
         lines.append(paragraph(f"{number(other.after.requests)}: {' + '.join(other.ids)}"))
     return "\n".join(lines)
 
 
-def _served(found: Levers) -> str:
+def _served(levers: Levers) -> str:
     """The workload served with each lever that only serving shows."""
-    if found.served_before is None:
+    if levers.served_before is None:
         return ""
-    rows: list[tuple[str, ServedFigures]] = [("as it is", found.served_before)]
-    rows += [(x.lever.id, x.after) for x in found.served]
+    rows: list[tuple[str, ServedFigures]] = [("as it is", levers.served_before)]
+    rows += [(x.lever.id, x.after) for x in levers.served]
     heads = ("TTFT ms", "p95", "ms/token", "tokens/s", "hits", "$/M")
     lines = ["The workload's requests, served with each alone"]
     lines.append(f"  {'':{SERVED_ID}}" + "".join(f"{head:>9}" for head in heads))
@@ -156,10 +158,12 @@ def _cell(value: float | None, scale: float, decimals: int) -> str:
     return "–" if value is None else format(value * scale, f",.{decimals}f")
 
 
-def _details(found: Levers) -> str:
-    better = ORDERS[found.ranked_by]
+def _details(levers: Levers) -> str:
+    better = ORDERS[levers.ranked_by]
     told: dict[str, list[str]] = {}
-    for p in [lever for lever in found.levers if better(lever.after) > better(found.before)][:MOST]:
+    for p in [lever for lever in levers.levers if better(lever.after) > better(levers.before)][
+        :MOST
+    ]:
         if text := _detail(p):
             told.setdefault(text, []).append(p.lever.id)
     lines = [paragraph(f"{', '.join(ids)}: {text}") for text, ids in told.items()]
@@ -169,23 +173,23 @@ def _details(found: Levers) -> str:
 def _detail(pulled: Pulled) -> str:
     """What a lever needs and costs, a sentence each."""
     lever = pulled.lever
-    told = []
+    lines = []
     if lever.needs:
-        told.append(f"Needs {'; '.join(lever.needs)}")
+        lines.append(f"Needs {'; '.join(lever.needs)}")
     if lever.quality is None:
-        told.append("Nobody published what it costs in quality")
+        lines.append("Nobody published what it costs in quality")
     elif lever.quality.loss_ratio:
-        told.append(f"{lever.quality.effect} [{lever.quality.source}]")
+        lines.append(f"{lever.quality.effect} [{lever.quality.source}]")
     if lever.latency:
-        told.append(f"{lever.latency.effect} [{lever.latency.source}]")
-    return ". ".join(told) + "." if told else ""
+        lines.append(f"{lever.latency.effect} [{lever.latency.source}]")
+    return ". ".join(lines) + "." if lines else ""
 
 
-def _left_out(found: Levers) -> str:
-    if not found.left_out:
+def _left_out(levers: Levers) -> str:
+    if not levers.left_out:
         return ""
     reasons: dict[str, list[str]] = {}
-    for x in found.left_out:
+    for x in levers.left_out:
         reasons.setdefault(x.why, []).append(x.id)
     lines = [
         paragraph(f"{', '.join(ids)}: {why}".rstrip(".") + ".") for why, ids in reasons.items()

@@ -18,11 +18,17 @@ SAVES = 0.95
 """One pool is told of where it would do with less than this of the peaks."""
 
 
-def show(found: Packed) -> str:
+def show(packed: Packed) -> str:
     """The whole answer."""
-    blocks = [paragraph(found.sentence), _seats(found), _cards(found), _nodes(found), _times(found)]
-    blocks += [_sleep(found), _elastic(found)]
-    blocks += [paragraph(f"! {warning}", "") for warning in found.warnings]
+    blocks = [
+        paragraph(packed.sentence),
+        _seats(packed),
+        _cards(packed),
+        _nodes(packed),
+        _times(packed),
+    ]
+    blocks += [_sleep(packed), _elastic(packed)]
+    blocks += [paragraph(f"! {warning}", "") for warning in packed.warnings]
     text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
 
@@ -35,9 +41,9 @@ def _gib(size: int | None) -> str:
     return "–" if size is None else f"{size / GIB:.1f}"
 
 
-def _seats(found: Packed) -> str:
+def _seats(packed: Packed) -> str:
     rows = [["in this order", "cards", "start with", "free", "takes", "cache", "room", "asked"]]
-    for one in found.rows_of:
+    for one in packed.rows_of:
         trial, seat = one.seat.trial, one.seat
         placed = trial if seat.cards else None
         rows.append(
@@ -58,13 +64,13 @@ def _seats(found: Packed) -> str:
         )
     flags = dict.fromkeys(
         f"{one.flag.replace('_', '-')} ({one.seat.entry.engine.label})"
-        for one in found.rows_of
+        for one in packed.rows_of
         if one.flag and one.seat.cards
     )
     said = f" Start with: --{', --'.join(flags)}." if flags else ""
     layouts = [
         f"{one.seat.entry.name} {one.seat.trial.layout}"
-        for one in found.rows_of
+        for one in packed.rows_of
         if one.seat.trial and len(one.seat.cards) > 1
     ]
     laid = f" Layout: {', '.join(layouts)}." if layouts else ""
@@ -78,32 +84,32 @@ def _start(one: PackedSeat) -> str:
     return f"{one.share:g}" if one.flag and one.share is not None else "what it needs"
 
 
-def _cards(found: Packed) -> str:
+def _cards(packed: Packed) -> str:
     lines = []
     for place, (card, size, taken) in enumerate(
-        zip(found.node.cards, found.card_bytes, found.taken_bytes, strict=True)
+        zip(packed.node.cards, packed.card_bytes, packed.taken_bytes, strict=True)
     ):
         lines.append([f"{place}  {card}", f"{_gib(taken)} of {_gib(size)}"])
     return aligned([["card", "GiB taken"], *lines], left=1, trimmed=True)
 
 
-def _nodes(found: Packed) -> str:
-    if not found.others:
+def _nodes(packed: Packed) -> str:
+    if not packed.others:
         return ""
     rows = [["nodes tried, the cheapest first", "$/h", ""]]
-    for name, price, fits in found.others:
+    for name, price, fits in packed.others:
         cost = "–" if price is None else show_usd(price)
         rows.append([name, cost, "holds all" if fits else "does not"])
     return aligned(rows, left=1, trimmed=True)
 
 
-def _times(found: Packed) -> str:
-    timed = [one.times for one in found.rows_of if one.times]
+def _times(packed: Packed) -> str:
+    timed = [one.times for one in packed.rows_of if one.times]
     if not timed:
         return ""
     rows = [["TTFT p95, TPOT", "alone", "beside the others"]]
     for times in timed:
-        rows.append([_short(times.name), _both(times.alone), _beside(found, times)])
+        rows.append([_short(times.name), _both(times.alone), _beside(packed, times)])
         for other, burst in times.bursts.items():
             if len(times.bursts) > 1:
                 who = "it" if other == times.name else _short(other)
@@ -111,7 +117,7 @@ def _times(found: Packed) -> str:
     way = (
         "With MPS times lie between the two told: with its share of the multiprocessors and all of the "
         "bandwidth, and as if engines took turns; how far they slow each other in between is not modelled."
-        if found.sharing == MPS
+        if packed.sharing == MPS
         else "Engines on one GPU take turns (time slicing): while n have work each has an n-th of it. Parts "
         "of time with work are means, so that bursts which fall together by chance are not told apart."
     )
@@ -128,18 +134,18 @@ def _both(times: BesideTimes) -> str:
     return f"{'queues' if times.queues else ttft}, {tpot}"
 
 
-def _beside(found: Packed, times: BesideOthers) -> str:
+def _beside(packed: Packed, times: BesideOthers) -> str:
     told = _both(times.beside)
-    return f"{_both(times.side_by_side)} to {told}" if found.sharing == MPS else told
+    return f"{_both(times.side_by_side)} to {told}" if packed.sharing == MPS else told
 
 
-def _sleep(found: Packed) -> str:
-    lines = list(_sleepers(found))
+def _sleep(packed: Packed) -> str:
+    lines = list(_sleepers(packed))
     if not lines:
         return ""
-    host = found.host_needed_bytes
+    host = packed.host_needed_bytes
     if host:
-        room = f" of {show_memory(found.host_bytes)}" if found.host_bytes else ""
+        room = f" of {show_memory(packed.host_bytes)}" if packed.host_bytes else ""
         lines.append(f"Asleep they take {show_memory(host)}{room} of host memory.")
     lines.append(
         "One sleeper of a card is awake at a time; times are those of the copies alone, over the host link "
@@ -148,8 +154,8 @@ def _sleep(found: Packed) -> str:
     return "\n".join(paragraph(line) for line in lines)
 
 
-def _sleepers(found: Packed) -> Iterator[str]:
-    for one in found.rows_of:
+def _sleepers(packed: Packed) -> Iterator[str]:
+    for one in packed.rows_of:
         sleep = one.sleep
         if sleep is None:
             continue
@@ -161,7 +167,7 @@ def _sleepers(found: Packed) -> Iterator[str]:
         )
 
 
-def _elastic(found: Packed) -> str:
+def _elastic(packed: Packed) -> str:
     return "\n".join(
         paragraph(
             f"Were the cache of card {pool.card} one pool that engines take of as they need, "
@@ -169,6 +175,6 @@ def _elastic(found: Packed) -> str:
             f"{show_memory(pool.peaks_bytes)}: the sum of their means and the largest rise above its own. "
             "No flag gives that: each engine takes its share when it starts."
         )
-        for pool in found.elastic
+        for pool in packed.elastic
         if pool.pooled_bytes < SAVES * pool.peaks_bytes
     )

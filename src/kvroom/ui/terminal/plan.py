@@ -266,9 +266,9 @@ def warnings(found: Iterable[str]) -> str:
     )
 
 
-def show_explanations(found: Iterable[Explanation]) -> str:
+def show_explanations(explanations: Iterable[Explanation]) -> str:
     """Each figure: its value, its formula, the numbers put in, the source."""
-    return "\n\n".join(_explanation(e) for e in found)
+    return "\n\n".join(_explanation(e) for e in explanations)
 
 
 def _explanation(explanation: Explanation) -> str:

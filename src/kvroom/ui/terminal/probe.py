@@ -32,11 +32,11 @@ def existing(place: Path) -> Path:
     return place
 
 
-def complete(found: Probe) -> None:
+def complete(probe: Probe) -> None:
     """KvroomError where too little was found for a machine file."""
     for key in ("memory_bytes", "memory_bytes_per_s"):
-        if not found.machine.get(key):
-            why = "could not be measured: " + "; ".join(found.missing)
+        if not probe.machine.get(key):
+            why = "could not be measured: " + "; ".join(probe.missing)
             raise KvroomError(key, None, why, "Raise --memory-share, or write the file by hand.")
 
 
@@ -46,12 +46,12 @@ def tell(what: str) -> None:
         click.echo(f"measuring {what} …", err=True)
 
 
-def show(found: Probe, out: str | None) -> str:
+def show(probe: Probe, out: str | None) -> str:
     """The whole answer."""
-    blocks = [click.style(paragraph(str(found.machine.get("name", "This machine")), ""), bold=True)]
-    blocks.append("\n".join([_head(), *(_line(row) for row in found.figures)]))
-    blocks.append("\n".join(paragraph(remark, "! ") for remark in found.remarks))
-    blocks.append("\n".join(paragraph(f"not measured: {m}", "? ") for m in found.missing))
+    blocks = [click.style(paragraph(str(probe.machine.get("name", "This machine")), ""), bold=True)]
+    blocks.append("\n".join([_head(), *(_line(row) for row in probe.figures)]))
+    blocks.append("\n".join(paragraph(remark, "! ") for remark in probe.remarks))
+    blocks.append("\n".join(paragraph(f"not measured: {m}", "? ") for m in probe.missing))
     if out is not None:
         blocks.append(paragraph(f"Written to {out}. Use it: kvroom plan MODEL --gpu {out}", ""))
     else:

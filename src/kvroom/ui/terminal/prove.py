@@ -21,17 +21,17 @@ def headline(proofs: Sequence[Proof]) -> str:
     blocks = [r for proof in proofs for r in proof.cache if r.name == "num_blocks"]
     alone = [count for proof in proofs for count in proof.counts if count.one_by_one]
     steps = errors([step for proof in proofs for step in proof.steps])
-    said = []
+    parts = []
     if blocks:
         right = sum(block.predicted == block.measured for block in blocks)
-        said.append(f"Cache blocks exact on {right} of {len(blocks)} engines.")
+        parts.append(f"Cache blocks exact on {right} of {len(blocks)} engines.")
     if alone:
         right = sum(r.holds for r in alone)
-        said.append(f"{right} of {len(alone)} counters of requests one by one equal.")
+        parts.append(f"{right} of {len(alone)} counters of requests one by one equal.")
     for name, told in (("predicted", "as predicted"), ("calibrated", "once calibrated")):
         if name in steps:
-            said.append(f"Steps off by {steps[name]['median']:.0%} in the median {told}.")
-    return " ".join(said) or "Nothing was measured."
+            parts.append(f"Steps off by {steps[name]['median']:.0%} in the median {told}.")
+    return " ".join(parts) or "Nothing was measured."
 
 
 def cache_rows(proof: Proof) -> Table:

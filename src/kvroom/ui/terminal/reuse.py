@@ -35,12 +35,12 @@ def show(answer: TraceReuse) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def curve(found: Reuse) -> str:
+def curve(reuse: Reuse) -> str:
     """The hit ratio of LRU caches over their size, drawn in block characters."""
     width = text_width() - MARGIN - 1
-    largest = found.lru.curve()[0][-1] if found.lru.by_distance else 1
+    largest = reuse.lru.curve()[0][-1] if reuse.lru.by_distance else 1
     sizes = [max(1, round(largest ** (index / (width - 1)))) for index in range(width)]
-    ratios = [found.lru.ratio(size) for size in sizes]
+    ratios = [reuse.lru.ratio(size) for size in sizes]
     top = max(ratios) or 1.0
     steps = [round(ratio / top * ROWS * 8) for ratio in ratios]
     blocky = plain_text("█") == "█"
@@ -51,7 +51,7 @@ def curve(found: Reuse) -> str:
         drawn = (LEVELS[cell] if blocky else " #"[cell >= 4] for cell in cells)
         lines.append(f"{label:>{MARGIN - 2}} |" + "".join(drawn).rstrip())
     lines.append(" " * (MARGIN - 1) + "+" + "-" * width)
-    tokens = found.refs.block_tokens
+    tokens = reuse.refs.block_tokens
     marks = (show_count(sizes[i] * tokens) for i in (0, width // 2, width - 1))
     left, middle, right = marks
     axis = f"{left:<{width // 2 - len(middle) // 2}}{middle}"
@@ -59,13 +59,13 @@ def curve(found: Reuse) -> str:
     return plain_text("\n".join(lines))
 
 
-def policies(found: Reuse) -> str:
+def policies(reuse: Reuse) -> str:
     """Hit ratios by cache size and policy."""
-    names = list(found.hit_ratio)
+    names = list(reuse.hit_ratio)
     rows = [["blocks", "tokens", *names]]
-    for size in next(iter(found.hit_ratio.values())):
-        tokens = int(size) * found.refs.block_tokens
-        ratios = (f"{found.hit_ratio[name][size]:.2%}" for name in names)
+    for size in next(iter(reuse.hit_ratio.values())):
+        tokens = int(size) * reuse.refs.block_tokens
+        ratios = (f"{reuse.hit_ratio[name][size]:.2%}" for name in names)
         rows.append([f"{int(size):,}", show_count(tokens), *ratios])
     return "Hit ratio by policy\n" + aligned(rows)
 
@@ -117,18 +117,19 @@ def _need(need: Need, answer: TraceReuse) -> list[str]:
     ]
 
 
-def lives(found: Reuse) -> str:
+def lives(reuse: Reuse) -> str:
     """How soon blocks are used again, and how uses spread over them."""
-    told = ages(found.refs)
+    by_age = ages(reuse.refs)
     within = ", ".join(
-        f"{share:.0%} within {_span(int(limit))}" for limit, share in told["reuse_within_s"].items()
+        f"{share:.0%} within {_span(int(limit))}"
+        for limit, share in by_age["reuse_within_s"].items()
     )
     parts = [
-        f"{told['never_reused_ratio']:.1%} of the blocks are never used again.",
-        f"The most used tenth of them gives {told['top_tenth_ratio']:.1%} of the hits.",
+        f"{by_age['never_reused_ratio']:.1%} of the blocks are never used again.",
+        f"The most used tenth of them gives {by_age['top_tenth_ratio']:.1%} of the hits.",
     ]
-    if told["reuse_time_s"]:
-        median, late = told["lifetime_s"]["p50"], told["lifetime_s"]["p99"]
+    if by_age["reuse_time_s"]:
+        median, late = by_age["lifetime_s"]["p50"], by_age["lifetime_s"]["p99"]
         parts += [
             f"Uses come again: {within}.",
             f"A block used again lives {median:,.0f} s (median), {late:,.0f} s (99th percentile).",
@@ -143,8 +144,8 @@ def _span(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def waste(found: Reuse) -> str:
+def waste(reuse: Reuse) -> str:
     """The share of allocated tokens left unused, by block size."""
-    shares = fragmentation(found.refs.lengths)
-    told = ", ".join(f"{size}: {share:.2%}" for size, share in shares.items())
-    return paragraph(f"Left unused in a request's last block, by block size: {told}.", "")
+    shares = fragmentation(reuse.refs.lengths)
+    by_size = ", ".join(f"{size}: {share:.2%}" for size, share in shares.items())
+    return paragraph(f"Left unused in a request's last block, by block size: {by_size}.", "")

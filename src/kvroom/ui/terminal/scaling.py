@@ -10,21 +10,21 @@ from kvroom.ui.words import span
 from kvroom.units import show_usd
 
 
-def scaling_text(found: ScaleSweep) -> str:
+def scaling_text(sweep: ScaleSweep) -> str:
     """The sentence and the table."""
-    fixed = [found.fixed] if found.fixed is not None else []
-    priced = all(point.usd_per_day is not None for point in (*found.points, *fixed))
+    fixed = [sweep.fixed] if sweep.fixed is not None else []
+    priced = all(point.usd_per_day is not None for point in (*sweep.points, *fixed))
     cost = "$/day" if priced else "GPU h/day"
-    keys = [one.key for one in found.over]
+    keys = [one.key for one in sweep.over]
     rows = [[*keys, cost, "replicas", "starts", "TTFT p50", "TTFT p95", "TPOT p95", ""]]
-    rows += [_row(point, found, keys) for point in (*found.points, *fixed)]
-    return paragraph(found.summary(), "") + "\n\n" + plain_text(aligned(rows))
+    rows += [_row(point, sweep, keys) for point in (*sweep.points, *fixed)]
+    return paragraph(sweep.summary(), "") + "\n\n" + plain_text(aligned(rows))
 
 
-def _row(point: ScalePoint, found: ScaleSweep, keys: list[str]) -> list[str]:
+def _row(point: ScalePoint, sweep: ScaleSweep, keys: list[str]) -> list[str]:
     times = (point.ttft_p50_s, point.ttft_p95_s, point.tpot_p95_s)
     mark = "" if point.holds else "misses"
-    if point is found.best:
+    if point is sweep.best:
         mark = "<- best"
     if point.settings is None:
         values = ["always", *[""] * (len(keys) - 1)]

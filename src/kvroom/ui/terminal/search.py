@@ -15,29 +15,31 @@ from kvroom.ui.words import span
 NAME = 36
 
 
-def show(found: Found) -> str:
+def show(result: Found) -> str:
     """The whole answer."""
-    blocks = [_head(found), paragraph(found.sentence)]
-    if found.answers:
-        blocks += [_table(found), _scaled(found), _runners_up(found)]
-    if found.lost:
+    blocks = [_head(result), paragraph(result.sentence)]
+    if result.answers:
+        blocks += [_table(result), _scaled(result), _runners_up(result)]
+    if result.lost:
         blocks.append(
             "\n".join(
                 [
                     "Failed when it was simulated",
-                    *(paragraph(f"{x['name']}: {x['why']}.") for x in found.lost),
+                    *(paragraph(f"{x['name']}: {x['why']}.") for x in result.lost),
                 ]
             )
         )
-    if found.nearest:
+    if result.nearest:
         blocks.append(
-            "\n".join(["Nearest", *(paragraph(f"{x['name']}: {x['why']}.") for x in found.nearest)])
+            "\n".join(
+                ["Nearest", *(paragraph(f"{x['name']}: {x['why']}.") for x in result.nearest)]
+            )
         )
-    if found.unpriced:
-        told = ", ".join(f"{x['name']} ({x['gpus']:,})" for x in found.unpriced)
-        blocks.append(paragraph(f"Without a known price would do, by their GPUs: {told}."))
-    blocks.append(_searched(found))
-    trace = found.objective["trace"]
+    if result.unpriced:
+        unpriced = ", ".join(f"{x['name']} ({x['gpus']:,})" for x in result.unpriced)
+        blocks.append(paragraph(f"Without a known price would do, by their GPUs: {unpriced}."))
+    blocks.append(_searched(result))
+    trace = result.objective["trace"]
     if trace is not None:
         blocks.append(paragraph(f"Simulations play the trace {trace['name']}."))
         blocks += [paragraph(f"Note: {note}.") for note in trace["notes"]]
@@ -45,8 +47,8 @@ def show(found: Found) -> str:
     return spelled(text) if ascii_only() else text
 
 
-def _head(found: Found) -> str:
-    objective = found.objective
+def _head(result: Found) -> str:
+    objective = result.objective
     load = "as much as one deployment serves"
     if objective["users"] is not None:
         load = f"{objective['users']:,} users"
@@ -63,12 +65,12 @@ def _time(seconds: float) -> str:
     return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1e3:g} ms"
 
 
-def _table(found: Found) -> str:
+def _table(result: Found) -> str:
     lines = [
         f"     {'':{NAME}}{'GPUs':>5}{'$/h':>8}{'$/M':>7}{'TTFT':>8}{'TPOT':>8}",
     ]
-    for index, answer in enumerate(found.answers):
-        mark = "*" if index in found.pareto else " "
+    for index, answer in enumerate(result.answers):
+        mark = "*" if index in result.pareto else " "
         lines.append(_row(f"{index + 1:>2}{mark}", answer))
     return "\n".join(
         [
@@ -80,14 +82,14 @@ def _table(found: Found) -> str:
     )
 
 
-def _scaled(found: Found) -> str:
+def _scaled(result: Found) -> str:
     """What each answer costs a day with its autoscaler, and without."""
-    if not any(answer.autoscaler for answer in found.answers):
+    if not any(answer.autoscaler for answer in result.answers):
         return ""
-    first = next(iter(found.objective["slo"]))
+    first = next(iter(result.objective["slo"]))
     rows = [["", "over the whole load", "$/day", "always", "replicas", first]]
     notes = []
-    for index, answer in enumerate(found.answers):
+    for index, answer in enumerate(result.answers):
         told = answer.autoscaler or {}
         best, fixed = (ScalePoint(**one) if one else None for one in (told["best"], told["fixed"]))
         settings = "–"
@@ -125,21 +127,21 @@ def _money(value: float | None) -> str:
     return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
 
 
-def _runners_up(found: Found) -> str:
-    told = [
-        f"{index + 1}: {answer.why}." for index, answer in enumerate(found.answers) if answer.why
+def _runners_up(result: Found) -> str:
+    reasons = [
+        f"{index + 1}: {answer.why}." for index, answer in enumerate(result.answers) if answer.why
     ]
-    return "\n".join(["Why the others are not first", *map(paragraph, told)]) if told else ""
+    return "\n".join(["Why the others are not first", *map(paragraph, reasons)]) if reasons else ""
 
 
-def _searched(found: Found) -> str:
-    searched = found.searched
+def _searched(result: Found) -> str:
+    searched = result.searched
     text = f"{searched['deployments']:,} deployments, {searched['candidates']:,} candidates in closed form"
     text += f" ({searched['refused']:,} do not run, {searched['feasible_in_closed_form']:,} may do)"
     if searched["simulated"]:
         text += f"; {searched['simulated']:,} simulated, {searched['simulations']:,} times in all"
         text += ", until none could be cheaper" if searched["proven"] else ""
         shares = searched["simulated_within_band"].items()
-        told = " and ".join(f"{share:.0%} of {metric.upper()}" for metric, share in shares)
-        text += f", {told} within the closed form's bands" if told else ""
+        shares_text = " and ".join(f"{share:.0%} of {metric.upper()}" for metric, share in shares)
+        text += f", {shares_text} within the closed form's bands" if shares_text else ""
     return paragraph(text + ".")

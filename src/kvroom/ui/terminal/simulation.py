@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kvroom.latency.clock import PS_PER_S
@@ -30,15 +30,15 @@ TIMES = (
 
 def show(simulation: Simulation) -> str:
     """The whole answer."""
-    made, answer = simulation.run, simulation.figures
-    blocks = [head(made.workings), paragraph(sentence(made, answer)), times(answer)]
+    simulated, answer = simulation.run, simulation.figures
+    blocks = [head(simulated.workings), paragraph(sentence(simulated, answer)), times(answer)]
     notes = (paragraph(f"Note: {w}.") for w in answer["warnings"])
-    blocks += [tiers(answer), lines(made), slo(answer), band(answer), *notes]
+    blocks += [tiers(answer), lines(simulated), slo(answer), band(answer), *notes]
     blocks += [fleet_text(answer["fleet"])] if "fleet" in answer else []
     return "\n\n".join(block for block in blocks if block)
 
 
-def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
+def sentence(simulated: Simulated, answer: Mapping[str, Any]) -> str:
     """What happened, in words."""
     n, spent = answer["requests"], answer["duration_s"]
     parts = [f"{n['completed']:,} of {n['arrived']:,} requests are answered in {span(spent)}"]
@@ -49,7 +49,7 @@ def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
     if n["dropped"]:
         be = "is" if n["dropped"] == 1 else "are"
         parts.append(f"{n['dropped']:,} can never be served and {be} dropped")
-    if made.fleet.stopped:
+    if simulated.fleet.stopped:
         parts.append(f"stopped with {n['running']:,} running and {n['waiting']:,} waiting")
     blocks = answer["kv_blocks"]
     peak = blocks["peak"] / blocks["total"] if blocks["total"] else 0.0
@@ -73,9 +73,9 @@ def times(answer: Mapping[str, Any]) -> str:
     columns = ["mean", "p50", "p90", "p95", "p99", "max"]
     rows = [["", *columns]]
     for key, name in TIMES:
-        found = answer[key]
-        if found["mean"] is not None:
-            rows.append([name, *(span(found[column]) for column in columns)])
+        spread = answer[key]
+        if spread["mean"] is not None:
+            rows.append([name, *(span(spread[column]) for column in columns)])
     return aligned(rows) if len(rows) > 1 else ""
 
 
@@ -101,19 +101,19 @@ def tiers(answer: Mapping[str, Any]) -> str:
 MEAN_TTFT = "mean TTFT"
 
 
-def lines(made: Simulated) -> str:
+def lines(simulated: Simulated) -> str:
     """Queue, blocks and time to first token over time, as rows of block characters."""
-    moments = made.line
+    moments = simulated.line
     if len(moments) < 2:
         return ""
-    total = made.blocks
+    total = simulated.blocks
     width = text_width() - LABEL - 20
     start, end = moments[0].time_ps, moments[-1].time_ps
     cells: list[list[Any]] = [[] for _ in range(width)]
     for moment in moments:
         place = (moment.time_ps - start) * (width - 1) // max(1, end - start)
         cells[min(place, width - 1)].append(moment)
-    outside = made.fleet.outcome.outside_ps
+    outside = simulated.fleet.outcome.outside_ps
     rows = (
         ("queue", [_mean(cell, "waiting") for cell in cells], None, "{} waiting"),
         ("running", [_mean(cell, "running") for cell in cells], None, "{} running"),
@@ -134,7 +134,7 @@ def _counted(mean: float) -> str:
     return f"{mean:,.0f}" if mean >= 9.5 or mean == int(mean) else f"{mean:.1g}"
 
 
-_SAID = {"blocks": float, MEAN_TTFT: span}
+_SAID: dict[str, Callable[[float], object]] = {"blocks": float, MEAN_TTFT: span}
 """How figures other than counts are said."""
 
 
@@ -160,29 +160,29 @@ def slo(answer: Mapping[str, Any]) -> str:
     """Whether the objectives are met."""
     if "slo" not in answer:
         return ""
-    told = []
+    rows = []
     for name, kept in answer["slo"].items():
         value = "none" if kept["value_s"] is None else span(kept["value_s"])
         verdict = "met" if kept["met"] else "MISSED"
-        told.append(f"  {name}: {value}, {span(kept['limit_s'])} wanted: {verdict}")
+        rows.append(f"  {name}: {value}, {span(kept['limit_s'])} wanted: {verdict}")
     rate = answer["goodput_requests_per_s"]
-    return "\n".join([*told, f"  {rate:,.3g} requests a second keep to all of them"])
+    return "\n".join([*rows, f"  {rate:,.3g} requests a second keep to all of them"])
 
 
 def band(answer: Mapping[str, Any]) -> str:
     """How far the figures differ from seed to seed."""
-    found = answer.get("bands")
-    if not found:
+    bands = answer.get("bands")
+    if not bands:
         return ""
     rows = [["", "p50", "p99"]]
     for key, name in TIMES:
-        cells = (found[key][at] for at in ("p50", "p99"))
-        told = [
+        cells = (bands[key][at] for at in ("p50", "p99"))
+        ranges = [
             f"{span(cell['low'])} to {span(cell['high'])}" if cell else "none" for cell in cells
         ]
-        rows.append([name, *told])
-    text = f"80 % intervals over {found['seeds']} seeds\n" + aligned(rows)
-    held = found["requests_at_once"]["while_waiting"]
+        rows.append([name, *ranges])
+    text = f"80 % intervals over {bands['seeds']} seeds\n" + aligned(rows)
+    held = bands["requests_at_once"]["while_waiting"]
     if held:
         text += f"\n  {held['low']:,.1f} to {held['high']:,.1f} requests at once while others wait"
     return text
@@ -206,37 +206,39 @@ def cliff_text(cliff: Cliff) -> str:
     return paragraph(where, "") + "\n\n" + plain_text(aligned(rows))
 
 
-def describe_text(found: Mapping[str, Any]) -> str:
+def describe_text(description: Mapping[str, Any]) -> str:
     """The statistics of a workload."""
-    rate = found["requests_per_s"]
-    parts = [f"{found['requests']:,} requests in {span(found['duration_s'])}"]
+    rate = description["requests_per_s"]
+    parts = [f"{description['requests']:,} requests in {span(description['duration_s'])}"]
     if rate:
         parts.append(f"{rate:,.3g} a second")
-    if found["interarrival_cv"] is not None:
-        parts.append(f"gaps vary {found['interarrival_cv']:.2f} times their mean (Poisson: 1)")
-    if found["sessions"]:
-        parts.append(f"{found['sessions']:,} sessions")
+    if description["interarrival_cv"] is not None:
+        parts.append(
+            f"gaps vary {description['interarrival_cv']:.2f} times their mean (Poisson: 1)"
+        )
+    if description["sessions"]:
+        parts.append(f"{description['sessions']:,} sessions")
     columns = ["mean", "p50", "p90", "p99", "max"]
     rows = [["tokens", *columns]]
     for key in ("input_tokens", "output_tokens", "total_tokens"):
         name = key.removesuffix("_tokens")
-        rows.append([name, *(f"{found[key][column]:,.0f}" for column in columns)])
-    known = ", ".join(f"{name}: {value:,}" for name, value in found["prefix"].items())
-    reserved = found["reservation"]
+        rows.append([name, *(f"{description[key][column]:,.0f}" for column in columns)])
+    prefix = ", ".join(f"{name}: {value:,}" for name, value in description["prefix"].items())
+    reserved = description["reservation"]
     useful = (
         f"Reserving {reserved['cap_tokens']:,} tokens for each would keep "
         f"{reserved['useful_ratio']:.1%} of them useful; blocks of 16 waste "
-        f"{found['fragmentation']['16']:.2%}."
+        f"{description['fragmentation']['16']:.2%}."
     )
-    shared = f"What is known of their prefixes: {known}."
-    said = [
+    shared = f"What is known of their prefixes: {prefix}."
+    blocks = [
         paragraph("; ".join(parts) + ".", ""),
         aligned(rows),
         paragraph(useful),
         paragraph(shared),
     ]
-    said += [paragraph(f"Note: {note}.") for note in found.get("warnings", ())]
-    return "\n\n".join(said)
+    blocks += [paragraph(f"Note: {note}.") for note in description.get("warnings", ())]
+    return "\n\n".join(blocks)
 
 
 def script_text(played: ScriptResult) -> str:

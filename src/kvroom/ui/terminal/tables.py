@@ -286,9 +286,9 @@ def compare(plans: Sequence[Plan]) -> None:
         )
     console.print()
     table = _table("", *names)
-    asked = [plan.scenario.to_dict() for plan in plans]
-    for key in asked[0]:
-        values = [a[key] for a in asked]
+    scenarios = [plan.scenario.to_dict() for plan in plans]
+    for key in scenarios[0]:
+        values = [a[key] for a in scenarios]
         if any(value != values[0] for value in values):
             table.add_row(key, *(_short(value) for value in values), style="bold")
     for name, figure, show in FIGURES:

@@ -121,11 +121,11 @@ def _serving(workings: Workings) -> list[str]:
         "front end": serving.ttft_front_end_s,
         "start": serving.ttft_start_s,
     }
-    told = ", ".join(f"{name} {show_seconds(part)}" for name, part in parts.items() if part)
+    text = ", ".join(f"{name} {show_seconds(part)}" for name, part in parts.items() if part)
     return [
         f"Under load: {load_in_words(workings)}",
         f"  {'TTFT':14}{first:>12}{_band(serving.ttft_low_s, serving.ttft_high_s)}",
-        *([f"  {'of it':14}  {told}"] if serving.ttft_s is not None else []),
+        *([f"  {'of it':14}  {text}"] if serving.ttft_s is not None else []),
         f"  {'TPOT':14}{show_seconds(serving.tpot_s):>12}"
         f"{_band(serving.tpot_low_s, serving.tpot_high_s)}",
         f"  {'throughput':14}{serving.output_tokens_per_s or 0:>12,.0f}  tokens a second",
@@ -147,9 +147,9 @@ def _pools(workings: Workings) -> list[str]:
     ]
     lines = ["Prompts and answers in pools, and the requests a second that they keep up with"]
     for name, what, rate in rows:
-        told = "" if rate is None else f"{rate:>12,.1f}"
-        told += "  binds" if name == pools.binding else ""
-        lines.append(f"  {name:14}{what:>22}{told}".rstrip())
+        rate_text = "" if rate is None else f"{rate:>12,.1f}"
+        rate_text += "  binds" if name == pools.binding else ""
+        lines.append(f"  {name:14}{what:>22}{rate_text}".rstrip())
     crossing = "" if pools.handover_s is None else f", {show_seconds(pools.handover_s)} after TTFT"
     lines.append(f"  {'hand-over':14}{show_gb(pools.handed_bytes):>22}  a request{crossing}")
     if pools.needs_link_bytes_per_s is not None:
@@ -198,19 +198,19 @@ def _tiers(workings: Workings) -> list[str]:
         return []
     from kvroom.planner.tiers import tiers  # where all is told
 
-    found = tiers(workings)
+    rows = tiers(workings)
     lines = ["Tiers of memory, each so many times larger and slower than the one above"]
-    for t in found["tiers"]:
+    for t in rows["tiers"]:
         size = show_gb(t["bytes"]) if t["bytes"] else "-"
         rate = show_rate(t["bytes_per_s"]) if t["bytes_per_s"] else "-"
         larger = f"× {t['times_larger']:,.0f}" if t["times_larger"] else ""
         slower = f"÷ {t['times_slower']:,.3g}" if t["times_slower"] else ""
         lines.append(f"  {t['name']:14}{size:>12}{larger:>10}{rate:>12}{slower:>9}".rstrip())
-    if found["crossings"]:
-        tokens = say_tokens(found["prompt_tokens"])
-        again = show_seconds(found["recompute_s"])
+    if rows["crossings"]:
+        tokens = say_tokens(rows["prompt_tokens"])
+        again = show_seconds(rows["recompute_s"])
         lines.append(f"Loading all weights, fetching {tokens} of cache (anew: {again})")
-    for c in found["crossings"]:
+    for c in rows["crossings"]:
         load, fetch = show_seconds(c["load_weights_s"]), show_seconds(c["fetch_s"])
         least = c["crossover_tokens"]
         wins = (
@@ -219,7 +219,7 @@ def _tiers(workings: Workings) -> list[str]:
             else "never quicker than anew"
         )
         lines.append(f"  {c['name']:14}{load:>12}{fetch:>10}  {wins}")
-    return lines + _holds(found.get("holds", []))
+    return lines + _holds(rows.get("holds", []))
 
 
 def _holds(rows: list[dict[str, Any]]) -> list[str]:
@@ -229,7 +229,7 @@ def _holds(rows: list[dict[str, Any]]) -> list[str]:
             lines.append(f"  {row['tier']:14}{'no limit':>12}")
             continue
         tokens, requests = row["tokens"], row["requests"]
-        told = "" if tokens is None else f"{show_count(tokens)} tokens"
-        told += "" if requests is None else f", {requests:,} requests of the longest context"
-        lines.append(f"  {row['tier']:14}{show_gib(row['bytes']):>12}  {told}")
+        text = "" if tokens is None else f"{show_count(tokens)} tokens"
+        text += "" if requests is None else f", {requests:,} requests of the longest context"
+        lines.append(f"  {row['tier']:14}{show_gib(row['bytes']):>12}  {text}")
     return lines

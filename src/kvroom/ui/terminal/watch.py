@@ -175,12 +175,12 @@ def expected(view: LiveView) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     if view.plan is None or view.reading is None:
         return rows
-    told = cache_of(view.reading)
+    cache = cache_of(view.reading)
     room = view.plan.capacity.engine
     pairs = (
-        ("cache tokens", room.kv_tokens if room else None, told.get("kv_tokens")),
-        ("blocks", room.num_blocks if room else None, told.get("num_blocks")),
-        ("tokens a block", room.block_tokens if room else None, told.get("block_size")),
+        ("cache tokens", room.kv_tokens if room else None, cache.get("kv_tokens")),
+        ("blocks", room.num_blocks if room else None, cache.get("num_blocks")),
+        ("tokens a block", room.block_tokens if room else None, cache.get("block_size")),
     )
     for name, planned_, real in pairs:
         if planned_ is not None or real is not None:
@@ -275,10 +275,10 @@ def replay(path: str, trace: str | None, *, as_json: bool) -> None:
             else f"they begin alike, made up so that {ratio:.1%} of their tokens are found in a "
             "cache as in the recording."
         )
-        told = (
+        text = (
             f"{count:,} requests in {trace}: as many as were counted, of lengths as were counted; "
         )
-        click.echo(plain_text(paragraph(told + shared, "")))
+        click.echo(plain_text(paragraph(text + shared, "")))
         return
     names = Sample.__dataclass_fields__
     lines = _Lines(None)

@@ -14,12 +14,14 @@ from kvroom.scenario.engine_names import CEILING_ENGINE
 def explanations(workings: Workings, data: dict[str, Any]) -> tuple[Explanation, ...]:
     """The explanations of every number that the page shows beside those of ``explain``."""
     config = workings.deployment.model.source
-    told = (
+    explanations_all = (
         *_memory(workings, data["memory"]),
         *_price(data["price"]),
         *_step(workings, data["step"]),
     )
-    return tuple(replace(one, source=config) if one.source == "config" else one for one in told)
+    return tuple(
+        replace(one, source=config) if one.source == "config" else one for one in explanations_all
+    )
 
 
 def _known(
@@ -43,7 +45,10 @@ def _memory(workings: Workings, m: dict[str, Any]) -> Iterator[Explanation]:
     for index, a in enumerate(m["accounts"]):
         account = ACCOUNTS.get(a["name"], a["name"])
         numbers = {"bytes": f"{gpus} × {a['bytes'] // gpus:,}"}
-        yield from _known(f"{at}accounts.{index}.", a, numbers, source=a["source"], account=account)
+        more = {"of": ("weights.bytes",)} if a["name"] == "weights" else {}
+        yield from _known(
+            f"{at}accounts.{index}.", a, numbers, source=a["source"], account=account, **more
+        )
     replica = gpus // dp // workings.answer.pools
     if counted:
         formula = "room for cache / requests that the engine counts in it, blocks and padding in"

@@ -30,16 +30,16 @@ MOST_RUNS = 400
 
 def figures(workings: Workings) -> dict[str, Any]:
     """The figures' data for one answered question."""
-    held = memory(workings)
+    bar = memory(workings)
     return {
-        "traits": traits(workings, held),
-        "memory": held,
+        "traits": traits(workings, bar),
+        "memory": bar,
         "price": price(workings),
         "step": step(workings),
     }
 
 
-def traits(workings: Workings, held: dict[str, Any]) -> list[str]:
+def traits(workings: Workings, bar: dict[str, Any]) -> list[str]:
     """What is so of this answer, by which the page chooses among sentences.
 
     ``over`` (what must be held is more than there is) or ``within``; of what is within, ``stopped`` (the
@@ -50,24 +50,24 @@ def traits(workings: Workings, held: dict[str, Any]) -> list[str]:
     the weights at some batch) or ``level``; ``priced`` cards; room that is ``banded`` by estimates.
     """
     plan = workings.plan
-    if held["over_bytes"]:
-        found = ["over"]
+    if bar["over_bytes"]:
+        traits = ["over"]
     elif not workings.answer.starts:
-        found = ["within", "stopped"]
-    elif not held["request_bytes"]:
-        found = ["within", "free"]
+        traits = ["within", "stopped"]
+    elif not bar["request_bytes"]:
+        traits = ["within", "free"]
     else:
-        found = ["within", "room", "grows" if plan.kv.bytes_per_token else "fixed"]
-        found.append("breaks" if held["short_bytes"] else "capped")
-    found.append("arithmetic" if plan.scenario.engine == CEILING_ENGINE else "engine")
-    found += ["many"] if held["gpus"] > 1 else []
-    found += ["experts"] if plan.weights.active_params < plan.weights.params else []
-    found.append("level" if plan.step.crossover_batch is None else "crosses")
-    found += ["priced"] if plan.cost.usd_per_user_hour is not None else []
+        traits = ["within", "room", "grows" if plan.kv.bytes_per_token else "fixed"]
+        traits.append("breaks" if bar["short_bytes"] else "capped")
+    traits.append("arithmetic" if plan.scenario.engine == CEILING_ENGINE else "engine")
+    traits += ["many"] if bar["gpus"] > 1 else []
+    traits += ["experts"] if plan.weights.active_params < plan.weights.params else []
+    traits.append("level" if plan.step.crossover_batch is None else "crosses")
+    traits += ["priced"] if plan.cost.usd_per_user_hour is not None else []
     counted = plan.capacity.engine
-    if counted and counted.low is not None and counted.low != counted.high and "room" in found:
-        found.append("banded")
-    return found
+    if counted and counted.low is not None and counted.low != counted.high and "room" in traits:
+        traits.append("banded")
+    return traits
 
 
 def memory(workings: Workings) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _turns(workings: Workings) -> dict[str, Any]:
     """What of the product can be turned, and to what: the cache's bits for every model; layers, heads
     and width of a plain one, each by its key in the ``config`` to ask with."""
     model, asked = workings.deployment.model, workings.plan.scenario.model
-    found: dict[str, Any] = {
+    turns: dict[str, Any] = {
         "bits": [{"value": value, "kv_dtype": name} for name, value in BITS.items()]
     }
     kinds = [kind for kind, _ in model.stores]
@@ -198,9 +198,9 @@ def _turns(workings: Workings) -> dict[str, Any]:
     config = own if isinstance(own, Mapping) else {}
     plain = kinds[0] if len(kinds) == 1 else None
     if not isinstance(plain, FullAttention) or "num_key_value_heads" not in config:
-        return found
+        return turns
     head = plain.k_dim
-    return found | {
+    return turns | {
         "config": {"head_dim": head, **config},
         "layers": {"key": "num_hidden_layers", "steps": list(range(1, 161))},
         "heads": {
@@ -235,10 +235,10 @@ def _times(workings: Workings, short: int, long: int) -> float | None:
 
 def _attention(kinds: list[LayerKind]) -> str:
     """The family in the field's own letters: MHA, GQA, MQA, MLA, or hybrid of several kinds."""
-    found = {kind.kind for kind in kinds} - {"shared", "indexer", "conv"}
-    if len(found) > 1:
+    names = {kind.kind for kind in kinds} - {"shared", "indexer", "conv"}
+    if len(names) > 1:
         return "hybrid"
-    if found & {"latent", "compressed"}:
+    if names & {"latent", "compressed"}:
         return "MLA"
     heads = [(kind.kv_heads, kind.q_heads) for kind in kinds if isinstance(kind, HeadedAttention)]
     kv, q = max(heads, default=(0, 0))

@@ -1,6 +1,6 @@
 """The routes' table for the page that Python itself runs in: a question in, texts out.
 
-``static/worker.js`` calls ``begin`` once and ``answer`` for each question. Nobody else is there, so there is
+``static/worker.js`` makes one desk and calls ``answer`` for each question. Nobody else is there, so there is
 no queue: what is asked while a long answer is under way is answered in its pauses, where the browser lets
 Python pause at all.
 """
@@ -8,16 +8,21 @@ Python pause at all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from time import perf_counter
 from urllib.parse import parse_qsl
 
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
+from kvroom.scenario.engine_names import DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.web import desk, page, routes
 from kvroom.ui.web.presets import REFERENCE
 from kvroom.ui.web.questions import Gone, PageQuestion
 
+CHOICES = "kvroom.ui.web.choices"
 BREATH_S = 0.02
 """So long a job runs before it looks for other questions, and whether anybody still reads."""
 
@@ -55,6 +60,16 @@ class PageDesk:
         self.desk = desk.Desk()
         self.routes = {route.path.lstrip("/"): route for route in routes.table()}
         page.answer(Scenario.from_dict(REFERENCE.scenario))  # all that a first answer loads
+        self.later: list[Callable[[], object]] = [
+            partial(engine_of, DEFAULT_ENGINE),
+            partial(import_module, CHOICES),
+        ]
+
+    def load(self) -> bool:
+        """Load a piece of what the next questions are likely to need; whether there is more."""
+        if self.later:
+            self.later.pop(0)()
+        return bool(self.later)
 
     def answer(
         self,

@@ -193,15 +193,15 @@ def replay(given: Mapping[str, Any], asked: Mapping[str, Any], lengths: Lengths 
         args["max_num_seqs"] = steps[0]
     if beside == "uncached":
         args["enable_prefix_caching"] = False
-    made = {**base.differences(), "engine_args": args}
+    keys = {**base.differences(), "engine_args": args}
     says = "The requests of the trace that was sent."
     if lengths is None:
-        found = next(one_story for one_story in STORIES if one_story.id == story)
-        says = found.says
-        arrivals = found.arrivals.format(rate=f"{rate / found.calls:.2g}")
-        made["workload"] = {"arrivals": arrivals, **found.workload, "seed": seed}
+        chosen = next(one_story for one_story in STORIES if one_story.id == story)
+        says = chosen.says
+        arrivals = chosen.arrivals.format(rate=f"{rate / chosen.calls:.2g}")
+        keys["workload"] = {"arrivals": arrivals, **chosen.workload, "seed": seed}
     return Replay(
-        scenario=Scenario.from_dict(made),
+        scenario=Scenario.from_dict(keys),
         name=next(name for i, _, name in BESIDE if i == beside).format(seed=seed),
         says=says,
         blocks=blocks,
@@ -220,11 +220,11 @@ class Lengths:
 
 
 def _typical(story: str) -> Lengths:
-    found = next(one_story for one_story in STORIES if one_story.id == story)
+    chosen = next(one_story for one_story in STORIES if one_story.id == story)
     return Lengths(
         longest_tokens=CONTEXT_TOKENS,
-        input_tokens=found.input_tokens,
-        output_tokens=found.output_tokens,
+        input_tokens=chosen.input_tokens,
+        output_tokens=chosen.output_tokens,
     )
 
 
@@ -237,21 +237,23 @@ def _one(name: str, value: Any, known: list[str]) -> str:
 
 def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, tuple[str, ...]]:
     """The page's question as vLLM would serve it, short requests only."""
-    asked = Scenario.from_dict(given)
-    kept = {key: value for key, value in asked.differences().items() if key in FROM_QUESTION}
+    scenario = Scenario.from_dict(given)
+    kept = {key: value for key, value in scenario.differences().items() if key in FROM_QUESTION}
     notes: list[str] = []
-    if asked.engine == DEFAULT_ENGINE:
-        kept |= {"engine_version": asked.engine_version, "engine_args": asked.engine_args}
+    if scenario.engine == DEFAULT_ENGINE:
+        kept |= {"engine_version": scenario.engine_version, "engine_args": scenario.engine_args}
     else:
         notes.append(
-            f"played by {engine_of(DEFAULT_ENGINE).label}'s rules in place of {asked.engine}'s"
+            f"played by {engine_of(DEFAULT_ENGINE).label}'s rules in place of {scenario.engine}'s"
         )
     longest = lengths.longest_tokens if lengths else CONTEXT_TOKENS
     tokens = ceil_div(longest, 1024) * 1024
     base = Scenario.from_dict({**kept, "engine": DEFAULT_ENGINE, "context_tokens": tokens})
     base = lengthened(base, paths=False)
     if api.workings(base, paths=False, hub=False).timing is None:
-        name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
+        name = (
+            scenario.gpu if isinstance(scenario.gpu, str) else scenario.gpu.get("name", "this card")
+        )
         notes.append(f"step times of {KNOWN_CARD}, as {name} does not say how fast it computes")
         base = replace(base, gpu=KNOWN_CARD)
     return base, tuple(notes)
@@ -298,9 +300,9 @@ def _blocks(cache: PrefixCache, tokens: int) -> int:
 
 def command_of(scenario: Scenario, *more: str) -> str:
     """The command line that simulates ``scenario``."""
-    asked = scenario.differences()
-    asked.pop("workload", None)
-    words = shlex.split(command(Scenario.from_dict(asked)))
+    keys = scenario.differences()
+    keys.pop("workload", None)
+    words = shlex.split(command(Scenario.from_dict(keys)))
     if words[2].startswith("http"):
         return shlex.join(["kvroom", "simulate", scenario.link(), *more])
     words[1] = "simulate"
@@ -311,5 +313,5 @@ def command_of(scenario: Scenario, *more: str) -> str:
 
 def spec_of(workload: Workload) -> str:
     """A made-up workload as the line of ``--workload``."""
-    given = ((key, getattr(workload, key)) for key in Workload.SPEC_KEYS)
-    return ",".join(f"{key}={value}" for key, value in given if value is not None)
+    words = ((key, getattr(workload, key)) for key in Workload.SPEC_KEYS)
+    return ",".join(f"{key}={value}" for key, value in words if value is not None)

@@ -17,10 +17,9 @@ from kvroom.errors import KvroomError
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
-from kvroom.ui.web import choices
 from kvroom.ui.web.answers import Answers, parts_of
 from kvroom.ui.web.questions import Listener, PageQuestion
-from kvroom.ui.web.sections import levers, reality, tiers
+from kvroom.ui.web.sections import reality
 from kvroom.units import check_float, decimal_memory
 
 MAX_TOGETHER = 16
@@ -83,6 +82,8 @@ class Route:
 
 def _tiers(question: PageQuestion, _: Listener) -> Any:
     """A Scenario's Plan with ``figures.tiers``."""
+    from kvroom.ui.web.sections import tiers
+
     return tiers.answer(Scenario.from_dict(question.body))
 
 
@@ -107,6 +108,8 @@ def _requests(words: str) -> float:
 def _levers(question: PageQuestion, listener: Listener) -> Any:
     """What ``kvroom levers --json`` prints (with ``simulate=1`` what it prints with ``--simulate``), and how
     many Plans are made until then."""
+    from kvroom.ui.web.sections import levers
+
     words = question.query.get("together")
     ids = None if words is None else [part for part in words.split(";") if part]
     if ids is not None and len(ids) > MAX_TOGETHER:
@@ -137,9 +140,26 @@ def _take(one_question: PageQuestion, _: Listener) -> Any:
 
 def _choices(question: PageQuestion, _: Listener) -> Any:
     """What fields may hold in a question: those of ``of=a,b``, or all."""
+    from kvroom.ui.web import choices
+
     if not isinstance(question.body, dict):
         raise KvroomError("body", None, "is no Scenario", "Send one object.")
     return choices.choices(question.body, parts_of(question.query.get("of", "")))
+
+
+def _catalogue(_: PageQuestion, __: Listener) -> Any:
+    """Models and cards, with the words that find them."""
+    from kvroom.ui.web import choices
+
+    return choices.known()
+
+
+def _commands(question: PageQuestion, _: Listener) -> Any:
+    """Engines' own command lines for a Scenario's deployment, by engine."""
+    from kvroom.ui.web.takeaway import engine_flags
+
+    workings = api.workings(Scenario.from_dict(question.body), paths=False, hub=False)
+    return engine_flags(workings)
 
 
 def _launch(question: PageQuestion, _: Listener) -> Any:
@@ -154,6 +174,13 @@ def _simulate(question: PageQuestion, listener: Listener) -> None:
     from kvroom.ui.web import simulations
 
     simulations.simulate(question.body, listener)
+
+
+def _agents(question: PageQuestion, listener: Listener) -> None:
+    """How many agents the deployment holds, line by line."""
+    from kvroom.ui.web.sections import agents
+
+    agents.answer(question.body, listener)
 
 
 def _reuse(question: PageQuestion, listener: Listener) -> None:
@@ -189,10 +216,12 @@ def _table() -> tuple[Route, ...]:
         Route(path="/api/take", answer=_take, body="file", limit=UPLOAD, queue="long"),
         Route(path="/api/choices", answer=_choices, kept=True),
         Route(path="/api/launch", answer=_launch, kept=True),
-        Route(path="/api/catalogue", answer=lambda *_: choices.known(), kept=True),
+        Route(path="/api/commands", answer=_commands, kept=True),
+        Route(path="/api/catalogue", answer=_catalogue, kept=True),
         Route(
             path="/api/simulate", answer=_simulate, limit=WITH_TRACE, queue="stream", lines="all"
         ),
+        Route(path="/api/agents", answer=_agents, queue="stream", lines="all"),
         Route(path="/api/reuse", answer=_reuse, limit=WITH_TRACE, queue="stream", lines="all"),
         Route(path="/api/schema", answer=lambda *_: codec.schema(), body="none", queue="none"),
         Route(path="/api/models", answer=lambda *_: api.models(), body="none", queue="none"),

@@ -86,8 +86,8 @@ class Supervisor:
         """Told of how things stand; whether to end."""
         if cpu_time() >= self._due:
             self._due = cpu_time() + TOLD_EVERY_S
-            told = {"done": now.done, "of": self.expected, "time_s": now.time_ps / PS_PER_S}
-            self.listener.say({"kind": "progress", **told})
+            moment = {"done": now.done, "of": self.expected, "time_s": now.time_ps / PS_PER_S}
+            self.listener.say({"kind": "progress", **moment})
         return self.over()
 
     def frame(self, frame: Frame) -> None:
@@ -168,29 +168,29 @@ class SimulationQuestion:
     replay: replays.Replay | None
 
 
-def simulate(given: Any, listener: Listener) -> None:
+def simulate(body: Any, listener: Listener) -> None:
     """Answer one body of ``POST /api/simulate``."""
     supervisor = Supervisor(listener)
-    asked = _question(given, supervisor)
-    supervisor.expected = getattr(asked.source, "requests", None)
-    more: tuple[str, ...] = () if asked.cliff is None else ("--cliff", asked.cliff)
-    if given.get("trace") is not None:
-        more += ("--trace", str(given["trace"].get("name") or "FILE"))
-    if isinstance(asked.source, SessionPool):
-        more += ("--sessions", str(asked.source.users))
-    command = replays.command_of(asked.scenario, *more, "--json")
-    told = {"kind": "asked", "scenario": asked.scenario.differences(), "command": command}
-    listener.heading = told | _of_replay(asked.replay)
-    if asked.cliff is not None:
-        _cliff(asked, asked.cliff, supervisor)
+    question = _question(body, supervisor)
+    supervisor.expected = getattr(question.source, "requests", None)
+    more: tuple[str, ...] = () if question.cliff is None else ("--cliff", question.cliff)
+    if body.get("trace") is not None:
+        more += ("--trace", str(body["trace"].get("name") or "FILE"))
+    if isinstance(question.source, SessionPool):
+        more += ("--sessions", str(question.source.users))
+    command = replays.command_of(question.scenario, *more, "--json")
+    first_line = {"kind": "asked", "scenario": question.scenario.differences(), "command": command}
+    listener.heading = first_line | _of_replay(question.replay)
+    if question.cliff is not None:
+        _cliff(question, question.cliff, supervisor)
         return
     simulation = api.simulate(
-        asked.scenario,
-        trace=asked.source,
-        slo=asked.slo,
+        question.scenario,
+        trace=question.source,
+        slo=question.slo,
         keep_requests=False,
         watch=supervisor.moment,
-        on_frame=supervisor.frame if asked.frames else None,
+        on_frame=supervisor.frame if question.frames else None,
         paths=False,
         hub=False,
     )
@@ -198,11 +198,11 @@ def simulate(given: Any, listener: Listener) -> None:
         raise Gone
     supervisor.flush()
     answer = simulation.to_dict()
-    said = answer["warnings"]
+    warnings = answer["warnings"]
     if simulation.stopped:
-        said.append("ended before all was served: a page's simulation is limited")
-    if isinstance(asked.source, Bounded) and asked.source.more:
-        said.append(f"only the first {MOST_PICTURED} requests of the trace are played")
+        warnings.append("ended before all was served: a page's simulation is limited")
+    if isinstance(question.source, Bounded) and question.source.more:
+        warnings.append(f"only the first {MOST_PICTURED} requests of the trace are played")
     listener.say(
         {
             "kind": "answer",
@@ -223,7 +223,7 @@ def _of_replay(replay: replays.Replay | None) -> dict[str, Any]:
     return {key: getattr(replay, key) for key in keys}
 
 
-def _cliff(asked: SimulationQuestion, over: str, supervisor: Supervisor) -> None:
+def _cliff(question: SimulationQuestion, over: str, supervisor: Supervisor) -> None:
     listener = supervisor.listener
 
     def told(point: CliffPoint) -> None:
@@ -231,9 +231,9 @@ def _cliff(asked: SimulationQuestion, over: str, supervisor: Supervisor) -> None
 
     cliff = api.cliff(
         over,
-        asked.scenario,
-        trace=asked.source,
-        slo=asked.slo,
+        question.scenario,
+        trace=question.source,
+        slo=question.slo,
         watch=supervisor.moment,
         on_point=told,
         paths=False,
@@ -244,27 +244,27 @@ def _cliff(asked: SimulationQuestion, over: str, supervisor: Supervisor) -> None
     listener.say({"kind": "answer", "answer": cliff.to_dict(), "cut": supervisor.cut})
 
 
-def _question(given: Any, supervisor: Supervisor) -> SimulationQuestion:
+def _question(body: Any, supervisor: Supervisor) -> SimulationQuestion:
     """The body, checked; KvroomError names what is wrong with it."""
-    if not isinstance(given, dict):
+    if not isinstance(body, dict):
         raise KvroomError("body", None, "is no object", 'Send {"scenario": {…}}.')
-    check_keys("body", given, KEYS)
-    trace = None if given.get("trace") is None else Trace(_held(given["trace"]))
-    frames = given.get("frames") is True
-    most = MOST_PICTURED if frames or given.get("replay") is not None else MOST_REQUESTS
+    check_keys("body", body, KEYS)
+    trace = None if body.get("trace") is None else Trace(_held(body["trace"]))
+    frames = body.get("frames") is True
+    most = MOST_PICTURED if frames or body.get("replay") is not None else MOST_REQUESTS
     bounded = None if trace is None else Bounded(trace, most, supervisor)
     replay = None
-    if given.get("replay") is not None:
-        asked = given["replay"]
+    if body.get("replay") is not None:
+        asked = body["replay"]
         if not isinstance(asked, dict):
             raise KvroomError("replay", None, "is no object", 'Send {"story": "chat"}.')
         check_keys("replay", asked, REPLAY_KEYS)
         lengths = None if bounded is None else _lengths(bounded)
-        replay = replays.replay(_scenario(given), asked, lengths)
+        replay = replays.replay(_scenario(body), asked, lengths)
         scenario = replay.scenario
     else:
-        scenario = Scenario.from_dict(_scenario(given))
-    cliff = given.get("cliff")
+        scenario = Scenario.from_dict(_scenario(body))
+    cliff = body.get("cliff")
     wanted = None
     if cliff is True and replay is not None:
         wanted = replay.cliff
@@ -273,10 +273,10 @@ def _question(given: Any, supervisor: Supervisor) -> SimulationQuestion:
         wanted = str(cliff)
     return SimulationQuestion(
         scenario=scenario,
-        source=_pool(bounded, given, replay, most)
+        source=_pool(bounded, body, replay, most)
         or bounded
-        or _made_up(scenario, given.get("seed"), most, supervisor),
-        slo=parse_slo(str(given["slo"]), "slo") if given.get("slo") else (),
+        or _made_up(scenario, body.get("seed"), most, supervisor),
+        slo=parse_slo(str(body["slo"]), "slo") if body.get("slo") else (),
         cliff=wanted,
         frames=frames,
         replay=replay,
@@ -284,25 +284,25 @@ def _question(given: Any, supervisor: Supervisor) -> SimulationQuestion:
 
 
 def _pool(
-    trace: Bounded | None, given: Mapping[str, Any], replay: replays.Replay | None, most: int
+    trace: Bounded | None, body: Mapping[str, Any], replay: replays.Replay | None, most: int
 ) -> SessionPool | None:
     """So many of the trace's sessions at a time; None where that is not asked."""
-    users = given.get("sessions")
+    users = body.get("sessions")
     if users is None:
         return None
     if trace is None:
         raise KvroomError("sessions", users, "is of traces only", "Send a trace with it.")
     users = check_int("sessions", users, low=1, high=MOST_SESSIONS)
-    seed = given.get("seed") if replay is None else (given["replay"].get("seed") or 0)
+    seed = body.get("seed") if replay is None else (body["replay"].get("seed") or 0)
     number = None if seed is None else check_int("seed", seed, low=0, high=2**63)
     return pool_of(trace, users, requests=min(most, calls_of(users)), seed=number)
 
 
-def _scenario(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    asked = given.get("scenario")
-    if not isinstance(asked, dict):
+def _scenario(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    scenario = body.get("scenario")
+    if not isinstance(scenario, dict):
         raise KvroomError("scenario", None, "is missing", 'Send {"scenario": {…}}.')
-    return asked
+    return scenario
 
 
 def _made_up(scenario: Scenario, seed: Any, most: int, supervisor: Supervisor) -> Synthetic:
@@ -328,14 +328,14 @@ def _lengths(trace: Bounded) -> replays.Lengths:
     )
 
 
-def _held(given: Any) -> Held:
+def _held(trace: Any) -> Held:
     """A trace that was sent, unpacked where it is gzipped; it never touches a disk."""
     fix = 'Send {"name": "trace.jsonl", "base64": "…"}.'
-    if not isinstance(given, dict) or not isinstance(given.get("base64"), str):
+    if not isinstance(trace, dict) or not isinstance(trace.get("base64"), str):
         raise KvroomError("trace", None, "is no file that was sent", fix)
-    name = str(given.get("name") or "trace")[:80]
+    name = str(trace.get("name") or "trace")[:80]
     try:
-        data = base64.b64decode(given["base64"], validate=True)
+        data = base64.b64decode(trace["base64"], validate=True)
         if data[:2] == b"\x1f\x8b":
             unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
             data = unpack.decompress(data, MOST_TRACE_BYTES)
@@ -347,54 +347,56 @@ def _held(given: Any) -> Held:
     return Held(name, data)
 
 
-def reuse(given: Any, listener: Listener) -> None:
+def reuse(body: Any, listener: Listener) -> None:
     """Answer one body of ``POST /api/reuse``: a trace, a SPEC line, or a replay's story."""
-    if not isinstance(given, dict):
+    if not isinstance(body, dict):
         raise KvroomError("body", None, "is no object", 'Send {"workload": "…"}.')
-    check_keys("body", given, REUSE_KEYS)
+    check_keys("body", body, REUSE_KEYS)
     supervisor = Supervisor(listener)
-    spec = given.get("workload")
-    if given.get("story") is not None:
-        asked = {"story": given["story"], "seed": given.get("seed", 0)}
-        made = replays.replay(_scenario(given), asked, None).scenario.workload
-        spec = replays.spec_of(made) if made else None
+    spec = body.get("workload")
+    if body.get("story") is not None:
+        story = {"story": body["story"], "seed": body.get("seed", 0)}
+        workload = replays.replay(_scenario(body), story, None).scenario.workload
+        spec = replays.spec_of(workload) if workload else None
     if spec is not None:
         check_int(
             "workload.requests", synthetic.parse(str(spec)).requests, low=1, high=MOST_REQUESTS
         )
-    size = _text(given, "block_tokens")
+    size = _text(body, "block_tokens")
     asked_tokens = parse_tokens("block_tokens", size) if size else None
 
     def blocks(request: Request) -> int:
         own = request.prefix.tokens if isinstance(request.prefix, HashIds) else BLOCK_TOKENS
         return ceil_div(request.input_tokens, asked_tokens or own)
 
-    policies = given.get("policies") or ["lru"]
+    policies = body.get("policies") or ["lru"]
     if not isinstance(policies, list) or len(policies) > 5:
         raise KvroomError("policies", None, "is no short list of policies", 'Send ["lru"].')
-    found = api.reuse(
-        trace=None if given.get("trace") is None else _held(given["trace"]),
+    answer = api.reuse(
+        trace=None if body.get("trace") is None else _held(body["trace"]),
         workload=None if spec is None else str(spec),
         block_tokens=size,
         policies=[str(policy) for policy in policies],
-        capacities=capacities_of(_text(given, "capacity")),
-        model=_text(given, "model"),
-        kv_dtype=_text(given, "kv_dtype") or "auto",
+        capacities=capacities_of(_text(body, "capacity")),
+        model=_text(body, "model"),
+        kv_dtype=_text(body, "kv_dtype") or "auto",
         passing=lambda requests: supervisor.passing(requests, blocks),
         paths=False,
         hub=False,
     )
-    listener.say({"kind": "answer", "answer": found.to_dict(), "of": found.name, "workload": spec})
+    listener.say(
+        {"kind": "answer", "answer": answer.to_dict(), "of": answer.name, "workload": spec}
+    )
 
 
-def _text(given: Mapping[str, Any], key: str) -> str | None:
-    return None if given.get(key) is None else str(given[key])
+def _text(body: Mapping[str, Any], key: str) -> str | None:
+    return None if body.get(key) is None else str(body[key])
 
 
-def explanations(made: Simulated, answer: Mapping[str, Any]) -> Iterator[Explanation]:
+def explanations(simulated: Simulated, answer: Mapping[str, Any]) -> Iterator[Explanation]:
     """How the figures of a simulation come about, in the form of a Plan's."""
-    counts = made.counts
-    firsts, gaps = len(made.fleet.outcome.ttft_ps), made.fleet.outcome.gaps.count
+    counts = simulated.counts
+    firsts, gaps = len(simulated.fleet.outcome.ttft_ps), simulated.fleet.outcome.gaps.count
     for key, label, count, what in (
         ("ttft_s", "TTFT", firsts, "waits from arrival to first token"),
         ("itl_s", "ITL", gaps, "times between a request's tokens"),
@@ -410,7 +412,7 @@ def explanations(made: Simulated, answer: Mapping[str, Any]) -> Iterator[Explana
                     numbers=f"the {ceil_div(words * count, 100):,}th smallest of {count:,}",
                     source=SOURCE,
                 )
-    out, seconds = made.fleet.outcome, made.duration_s
+    out, seconds = simulated.fleet.outcome, simulated.duration_s
     for figure, label, unit, formula, numbers in (
         ("requests.completed", "Requests answered", "requests", "counted", f"{counts['completed']:,}"),
         ("preemptions", "Times a request lost its blocks", "times", "counted",

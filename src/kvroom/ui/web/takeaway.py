@@ -1,4 +1,4 @@
-"""The same question elsewhere: as a command, as Python, as a link, as an engine's own flags."""
+"""The same question elsewhere: as a command, as Python, as a link, as engines' own flags."""
 
 from __future__ import annotations
 
@@ -46,12 +46,11 @@ def engine_flags(workings: Workings) -> dict[str, str]:
     return lines
 
 
-def take_away(workings: Workings, asked: Scenario) -> dict[str, Any]:
-    """All of them for the question as it was ``asked``, with the assumptions that the answer rests on."""
+def take_away(workings: Workings, scenario: Scenario) -> dict[str, Any]:
+    """The question as it was asked as a link, a command, Python; and what the answer rests on."""
     return {
-        "link": asked.link("#").removeprefix("#"),
-        "command": command(asked),
-        "python": python(asked),
-        "engines": engine_flags(workings),
+        "link": scenario.link("#").removeprefix("#"),
+        "command": command(scenario),
+        "python": python(scenario),
         "assumptions": assumptions(workings),
     }

@@ -57,21 +57,21 @@ def take(data: bytes, asked: Mapping[str, Any], name: str = "") -> dict[str, Any
     before), ``kept`` (keys that stay), ``left`` (what was not used), ``figure``. KvroomError for what cannot
     be read.
     """
-    found = _read(dropped.unfolded(data), dict(asked), name)
-    question = Scenario.from_dict(dict(found.scenario)).differences()
+    taken_file = _read(dropped.unfolded(data), dict(asked), name)
+    question = Scenario.from_dict(dict(taken_file.scenario)).differences()
     taken = [
         {"key": key, "value": value, "before": before}
         for key, value, before in _differences(question, asked)
     ]
     changed = {row["key"].partition(".")[0] for row in taken}
     return {
-        "kind": found.kind,
-        "title": found.title,
+        "kind": taken_file.kind,
+        "title": taken_file.title,
         "scenario": question,
         "taken": taken,
         "kept": [key for key in question if key in asked and key not in changed],
-        "left": list(found.notes),
-        "figure": found.figure,
+        "left": list(taken_file.notes),
+        "figure": taken_file.figure,
     }
 
 
@@ -96,17 +96,17 @@ def _differences(
     return rows
 
 
-def _read(data: bytes, asked: dict[str, Any], name: str) -> Taken:
+def _read(data: bytes, question: dict[str, Any], name: str) -> Taken:
     if data[:4] in (b"GGUF", b"FUGG") or dropped.is_safetensors(data):
-        return _figured(data, asked)
+        return _figured(data, question)
     text = data.decode("utf-8", "replace").strip()
     if not text:
         raise KvroomError("file", name, "is empty", KNOWN)
     table = _table(text, name) if len(data) <= MAX_JSON_BYTES else None
     if table is not None:
         if dropped.is_config(table):
-            return _figured(data, asked)
-        told = _of_table(table, asked)
+            return _figured(data, question)
+        told = _of_table(table, question)
         if told is not None:
             return told
     if "\n" not in text and ("#s=" in text or text.startswith(("http://", "https://", "?"))):
@@ -114,17 +114,17 @@ def _read(data: bytes, asked: dict[str, Any], name: str) -> Taken:
         return Taken(kind="link", title="a link", scenario=keys)
     log = read_bytes(data)
     if log.engine is not None and (log.printed or log.refusals or log.shortage):
-        return _figured(data, asked)
+        return _figured(data, question)
     command, refused = None, None
     if len(data) <= MOST_COMMAND_BYTES:
         try:
-            command = _command(text, asked)
+            command = _command(text, question)
         except KvroomError as error:
             refused = error
     if command is not None:
         return command
     try:
-        return _trace(data, asked, name)
+        return _trace(data, question, name)
     except KvroomError:
         if refused is not None:
             field = "file" if refused.field == "--from-command" else refused.field
@@ -132,7 +132,7 @@ def _read(data: bytes, asked: dict[str, Any], name: str) -> Taken:
                 field, refused.value, refused.message, f"{refused.fix} {KNOWN}"
             ) from None
         if log.engine is not None:
-            return _figured(data, asked)
+            return _figured(data, question)
         raise KvroomError(
             "file", name or text[:40], "is nothing that kvroom reads", KNOWN
         ) from None
@@ -142,17 +142,17 @@ def _table(text: str, name: str) -> dict[str, Any] | None:
     """The object that a JSON or TOML text is; None where it is none."""
     try:
         if text.startswith("{"):
-            found = json.loads(text)
+            table = json.loads(text)
         elif name.endswith(".toml"):
-            found = tomllib.loads(text)
+            table = tomllib.loads(text)
         else:
             return None
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return table if isinstance(table, dict) else None
 
 
-def _of_table(table: dict[str, Any], asked: dict[str, Any]) -> Taken | None:
+def _of_table(table: dict[str, Any], question: dict[str, Any]) -> Taken | None:
     """A Scenario, a Plan or a card."""
     if isinstance(table.get("scenario"), dict) and "model" in table["scenario"]:
         return Taken(kind="scenario", title="a Plan", scenario=table["scenario"])
@@ -160,7 +160,7 @@ def _of_table(table: dict[str, Any], asked: dict[str, Any]) -> Taken | None:
         return Taken(kind="scenario", title="a Scenario", scenario=table)
     device = table.get("device", table)
     if isinstance(device, dict) and "memory_bytes" in device and "memory_bytes_per_s" in device:
-        keys = {key: value for key, value in asked.items() if key not in LAYOUT_KEYS}
+        keys = {key: value for key, value in question.items() if key not in LAYOUT_KEYS}
         return Taken(
             kind="card", title=f"a card: {device.get('name', 'unnamed')}",
             scenario={**keys, "gpu": device, "gpu_count": table.get("count", 1)},
@@ -170,18 +170,18 @@ def _of_table(table: dict[str, Any], asked: dict[str, Any]) -> Taken | None:
 
 def _figured(data: bytes, asked: dict[str, Any]) -> Taken:
     """A log, or a model's file: reconciled, or weighed."""
-    found = dropped.answer(data, asked)
-    file = found["file"]
-    question = dict(found["asked"])
-    if found["kind"] == "log":
+    reply = dropped.answer(data, asked)
+    file = reply["file"]
+    question = dict(reply["asked"])
+    if reply["kind"] == "log":
         question |= {key: asked[key] for key in LENT if key in asked}
     return Taken(
-        kind=found["kind"], title=file["title"], scenario=question, notes=tuple(file["notes"]),
-        figure=found,
+        kind=reply["kind"], title=file["title"], scenario=question, notes=tuple(file["notes"]),
+        figure=reply,
     )  # fmt: skip
 
 
-def _command(text: str, asked: dict[str, Any]) -> Taken | None:
+def _command(text: str, question: dict[str, Any]) -> Taken | None:
     """The first deployment that a command, script or manifest starts; None where it starts none."""
     starts = list(starts_of(text, {}))
     if not starts:
@@ -192,20 +192,20 @@ def _command(text: str, asked: dict[str, Any]) -> Taken | None:
         command = read_together(together, rest)
     else:
         command = read_start(first, rest, model_stated=True, paths=False)
-    keys: dict[str, Any] = {key: asked[key] for key in LENT if key in asked}
+    keys: dict[str, Any] = {key: question[key] for key in LENT if key in question}
     notes = [*command.warnings]
     if first.gpu is None and "gpu" not in command.keys:
-        keys["gpu"] = asked["gpu"]
+        keys["gpu"] = question["gpu"]
         notes.append("it names no card: that of the page stays")
     model = command.keys.get("model")
     if model is None or not _is_known(model):
-        keys["model"] = asked["model"]
+        keys["model"] = question["model"]
         word = command.unset_model or model
         why = f"the model {word} is not in the catalogue" if word else "it names no model"
         notes.append(f"{why}: that of the page stays")
         others = {key: value for key, value in command.keys.items() if key != "model"}
         command = replace(command, keys=others)
-    page_cards = asked.get("gpu_count", 1)
+    page_cards = question.get("gpu_count", 1)
     counted = replace(first, gpus=first.gpus or page_cards)
     checker = Checker(keys, {}, Expectations(), lambda *_: {})
     scenario, cards = checker.scenario(counted, command)
@@ -231,16 +231,16 @@ def _is_known(model: Any) -> bool:
     return True
 
 
-def _trace(data: bytes, asked: dict[str, Any], name: str) -> Taken:
+def _trace(data: bytes, question: dict[str, Any], name: str) -> Taken:
     """A trace's mean lengths and rate."""
-    told = api.describe(trace=Trace(Held(name or "trace", data)))
-    entering, leaving = told["input_tokens"], told["output_tokens"]
+    description = api.describe(trace=Trace(Held(name or "trace", data)))
+    entering, leaving = description["input_tokens"], description["output_tokens"]
     workload: dict[str, Any] = {
         "input_tokens": max(1, round(entering["mean"])),
         "output_tokens": max(1, round(leaving["mean"])),
     }
-    notes = [*told["warnings"]]
-    rate = told.get("requests_per_s")
+    notes = [*description["warnings"]]
+    rate = description.get("requests_per_s")
     if rate:
         workload["requests_per_s"] = rate
     for what, spread in (("prompts", entering), ("answers", leaving)):
@@ -249,12 +249,12 @@ def _trace(data: bytes, asked: dict[str, Any], name: str) -> Taken:
                 f"{what} of {spread['min']:,} to {spread['max']:,} tokens count as their mean here; "
                 "Simulate plays the trace itself"
             )
-    before = dict(asked.get("workload") or {})
+    before = dict(question.get("workload") or {})
     for key in ("input", "output", "lengths", "arrivals", "concurrency", "requests_per_s"):
         before.pop(key, None)
-    keys = {key: value for key, value in asked.items() if not (rate and key == "concurrency")}
+    keys = {key: value for key, value in question.items() if not (rate and key == "concurrency")}
     return Taken(
-        kind="trace", title=f"a trace of {told['requests']:,} requests",
+        kind="trace", title=f"a trace of {description['requests']:,} requests",
         scenario={**keys, "workload": Workload.parse("workload", {**before, **workload}).differences()},
         notes=tuple(notes),
     )  # fmt: skip

@@ -13,15 +13,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kvroom.answer.figures import Explanation
+from kvroom.answer.figures import Explanation, explained
 from kvroom.answer.plan import Room
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
+from kvroom.latency.traffic import compute_dtype
 from kvroom.planner.place import weight_rule
 from kvroom.planner.plan import Workings
 from kvroom.scenario.command_line import FLAGS
 from kvroom.scenario.layout import DEGREES
 from kvroom.scenario.scenario import Scenario
+from kvroom.ui.web.sections.reality import FOLLOWS
 from kvroom.ui.web.sections.reality import data as staircase
 from kvroom.units import show_seconds
 
@@ -37,6 +39,7 @@ NO_LENGTHS = "needs the lengths of prompts and answers"
 NO_TIMES = "the card's arithmetic is not known"
 NO_PRICE = "needs what a card costs an hour"
 STOPPED = "it does not start"
+ROWS = "figures.card.rows"
 CHOSEN = "layout chosen: "
 _HINT = re.compile(
     r"^(?P<message>.*) \((?P<fix>[^()]*--[a-z][^()]*|known_bytes\.\w+|\w+\.\w+)\)$", re.S
@@ -48,12 +51,12 @@ _FLAG_KEYS = {flag: key for flag, key, _, _ in FLAGS} | {
 
 def degrees(scenario: Scenario) -> str:
     """A layout in words: ``tp 4 pp 2``."""
-    found = [(key, getattr(scenario, key)) for key in DEGREES]
-    return " ".join(f"{key} {ranks}" for key, ranks in found if ranks > 1) or "tp 1"
+    degrees_of = [(key, getattr(scenario, key)) for key in DEGREES]
+    return " ".join(f"{key} {ranks}" for key, ranks in degrees_of if ranks > 1) or "tp 1"
 
 
-def card(workings: Workings, asked: Scenario) -> dict[str, Any]:
-    """The card of an answer to the question ``asked``."""
+def card(workings: Workings, scenario: Scenario) -> dict[str, Any]:
+    """The card of an answer to the question ``scenario``."""
     plan, verdict = workings.plan, workings.plan.verdict
     about = {refusal.rule: refusal.key for refusal in workings.answer.refusals}
     return {
@@ -67,7 +70,7 @@ def card(workings: Workings, asked: Scenario) -> dict[str, Any]:
             for reason in verdict.reasons
         ],
         "warnings": [_warning(text) for text in plan.warnings if not text.startswith(CHOSEN)],
-        "layout": _layout(workings, asked),
+        "layout": _layout(workings, scenario),
         "limits": _limits(workings),
         "facts": _facts(workings),
     }  # fmt: skip
@@ -100,6 +103,7 @@ def _rows(workings: Workings) -> Iterator[dict[str, Any]]:
             key, label, stair["to"], low if room.low is None else room.low,
             high if room.high is None else room.high, form="requests", unit="requests",
             formula=stair["formula"], source=stair["source"], says=_lengths(workings, key),
+            of=FOLLOWS[key],
         )  # fmt: skip
     yield from _times(workings)
 
@@ -136,12 +140,12 @@ def _times(workings: Workings) -> Iterator[dict[str, Any]]:
         "tpot", "TPOT: time per output token", tpot, low, high, form="seconds", unit="s",
         needs=why, figure=figure, formula=f"{batch} / tokens that each gains by it",
         numbers=f"{step.seconds!r} / {step.tokens_per_request!r}",
-        source=serving.rests_on or model, says=batch if of_step else "",
+        source=serving.rests_on or model, says=batch if of_step else "", of=("step.seconds",),
     )  # fmt: skip
     yield _row(
         "user", "Tokens/s, each user", _over(1.0, tpot), _over(1.0, high), _over(1.0, low),
         form="requests", unit="tokens/s", needs=why, formula="1 / time per output token",
-        numbers=f"1 / {tpot!r}", source="TPOT",
+        numbers=f"1 / {tpot!r}", source="TPOT", of=(figure or f"{ROWS}.5.value",),
     )  # fmt: skip
     rate, band = serving.output_tokens_per_s, _band(workings)
     figure = "serving.output_tokens_per_s"
@@ -151,6 +155,7 @@ def _times(workings: Workings) -> Iterator[dict[str, Any]]:
         "total", "Tokens/s, all users", rate, *_scaled(rate, band), form="requests", unit="tokens/s",
         needs=why, figure=figure, formula="the step's tokens × replicas",
         numbers=f"{step.tokens_per_s!r} × {plan.scenario.replicas}", source="TPOT",
+        of=("step.tokens_per_s",),
         says=_load_words(workings),
     )  # fmt: skip
     price = plan.cost.usd_per_million_output_tokens
@@ -221,6 +226,7 @@ def _row(
     numbers: str = "",
     source: str = "",
     says: str = "",
+    of: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     banded = value is not None and low is not None and high is not None and low < high
     return {
@@ -236,35 +242,36 @@ def _row(
         "formula": formula,
         "numbers": numbers,
         "source": source,
+        "of": of,
         "says": says if value is not None else "",
     }
 
 
 def _warning(text: str) -> dict[str, str]:
     """A warning apart from what mends it: the flag in brackets at its end, and the key that this sets."""
-    found = _HINT.match(text)
-    if found is None:
+    match = _HINT.match(text)
+    if match is None:
         return {"message": text, "fix": "", "key": ""}
-    fix = found["fix"]
+    fix = match["fix"]
     flag = fix.split()[0]
     return {
-        "message": found["message"],
+        "message": match["message"],
         "fix": fix,
         "key": _FLAG_KEYS.get(flag, fix.partition(".")[0] if "." in flag else ""),
     }
 
 
-def _layout(workings: Workings, asked: Scenario) -> dict[str, Any]:
+def _layout(workings: Workings, scenario: Scenario) -> dict[str, Any]:
     """The layout that answers; ``why`` where kvroom chose it."""
-    told = (text for text in workings.plan.warnings if text.startswith(CHOSEN))
-    why = next(told, "").removeprefix(CHOSEN).partition(" (--")[0]
-    if asked.layout_open and not why:
+    reasons = (text for text in workings.plan.warnings if text.startswith(CHOSEN))
+    why = next(reasons, "").removeprefix(CHOSEN).partition(" (--")[0]
+    if scenario.layout_open and not why:
         why = f"{degrees(workings.plan.scenario)}: tensor ranks within one machine, as most run it"
-        if not engine_of(asked.engine).tensor_parallel:
-            why = f"{degrees(workings.plan.scenario)}: {asked.engine} deals the layers out to its cards"
+        if not engine_of(scenario.engine).tensor_parallel:
+            why = f"{degrees(workings.plan.scenario)}: {scenario.engine} deals the layers out to its cards"
     return {
         "says": degrees(workings.plan.scenario),
-        "chosen": asked.layout_open,
+        "chosen": scenario.layout_open,
         "why": why,
         **{key: getattr(workings.plan.scenario, key) for key in DEGREES},
     }
@@ -311,28 +318,42 @@ def _limits(workings: Workings) -> dict[str, dict[str, Any]]:
 
 
 def _batch_tokens(workings: Workings) -> int | None:
-    """Tokens of a step at most, of an engine that is served by paged blocks; None where it starts none."""
+    """Tokens of a step at most, of an engine that is served by paged blocks; None where it starts none, and
+    for plain arithmetic."""
     deployment = workings.deployment
+    engine = engine_of(deployment.engine)
+    if engine.ceiling:
+        return None
     try:
-        rules = engine_of(deployment.engine).serving_rules(deployment, workings.answer)
+        rules = engine.serving_rules(deployment, workings.answer)
     except KvroomError:
         return None
     return rules.setup.config.max_num_batched_tokens if rules.own is None else None
 
 
-def explanations(found: dict[str, Any]) -> Iterator[Explanation]:
-    """How each row comes about, where no figure of the Plan says it."""
+def explanations(workings: Workings, found: dict[str, Any]) -> Iterator[Explanation]:
+    """How each row comes about, where no figure of the Plan says it; and what the card's maker states."""
+    device, at = workings.deployment.device, "figures.card.facts.gpu."
+    if device.memory_bytes_per_s:
+        source = str(device.source("memory_bytes_per_s"))
+        yield explained(f"{at}memory_bytes_per_s", device.memory_bytes_per_s, source=source)
+    dtype = compute_dtype(workings.deployment.weights.quantisation.linear, device)
+    if dtype in device.flops_per_s:
+        source = str(device.source("flops_per_s"))
+        rate = device.flops_per_s[dtype]
+        yield explained(f"{at}flops_per_s.{dtype}", rate, source=source, dtype=dtype)
     for index, row in enumerate(found["rows"]):
-        if row["value"] is None:
+        if row["value"] is None or row["figure"]:
             continue
         yield Explanation(
-            figure=f"figures.card.rows.{index}.value",
+            figure=f"{ROWS}.{index}.value",
             label=row["label"],
             value=row["value"],
             unit=row["unit"],
             formula=row["formula"],
             numbers=row["numbers"] or repr(row["value"]),
             source=row["source"] or "the Plan",
+            of=row["of"],
         )
 
 

@@ -39,23 +39,23 @@ _WHAT = (
 )
 
 
-def answer(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``data`` tells beside ``asked``, the page's question.
+def answer(data: bytes, question: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``data`` tells beside ``question``, the page's question.
 
-    ``kind`` (log, config, gguf, safetensors), ``asked`` the question that the file is about, an answer
+    ``kind`` (log, config, gguf, safetensors), ``question`` the question that the file is about, an answer
     with ``figures.reality`` (``measured``, ``lines``, ``difference``, ``notes``), and for a log
     ``reconciliation`` as ``kvroom reconcile --json`` prints it. KvroomError for what cannot be read.
     """
     data = unfolded(data)
     if data[:4] in (b"GGUF", b"FUGG"):
-        return _gguf(data, asked)
+        return _gguf(data, question)
     if is_safetensors(data):
-        return _safetensors(data, asked)
+        return _safetensors(data, question)
     if data.lstrip()[:1] == b"{" and len(data) <= MAX_JSON_BYTES:
         config = _object(data)
         if config is not None and is_config(config):
-            return _config(config, asked)
-    return _log(data, asked)
+            return _config(config, question)
+    return _log(data, question)
 
 
 def unfolded(data: bytes) -> bytes:
@@ -64,26 +64,28 @@ def unfolded(data: bytes) -> bytes:
         return data
     packed = zlib.decompressobj(wbits=31)
     try:
-        found = packed.decompress(data, MOST_UNFOLDED)
+        content = packed.decompress(data, MOST_UNFOLDED)
     except zlib.error:
         raise KvroomError("file", "gzip", "is damaged", "Drop the file itself.") from None
     if packed.unconsumed_tail:
         message = f"unfolds to more than {MOST_UNFOLDED:,} bytes"
         raise KvroomError("file", "gzip", message, "Drop the start-up part of the log.")
-    return found
+    return content
 
 
 def _object(data: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(data)
+        value = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def is_config(found: Mapping[str, Any]) -> bool:
+def is_config(content: Mapping[str, Any]) -> bool:
     """Whether an object is a model's config.json."""
-    return "kvroom_recording" not in found and ("model_type" in found or "architectures" in found)
+    return "kvroom_recording" not in content and (
+        "model_type" in content or "architectures" in content
+    )
 
 
 def is_safetensors(data: bytes) -> bool:
@@ -98,42 +100,55 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     log = read_bytes(data)
     if log.engine is None:
         raise KvroomError("file", None, "holds no line of an engine's start-up", _WHAT)
-    found = api.reconcile(log, paths=False, hub=False)
-    lent = {k: asked[k] for k in found.missing if k in ("model", "gpu") and k in asked}
+    reconciliation = api.reconcile(log, paths=False, hub=False)
+    lent = {k: asked[k] for k in reconciliation.missing if k in ("model", "gpu") and k in asked}
     if "model" in lent and "weight_dtype" in asked:
         lent["weight_dtype"] = asked["weight_dtype"]
     if lent:
-        found = api.reconcile(log, paths=False, hub=False, **lent)
-    if found.scenario is None:
-        need = " and ".join(found.missing)
-        raise KvroomError("file", found.engine, f"does not say its {need}", "Choose it above.")
-    question = {key: value for key, value in found.scenario.items() if key not in NO_QUESTION}
+        reconciliation = api.reconcile(log, paths=False, hub=False, **lent)
+    if reconciliation.scenario is None:
+        need = " and ".join(reconciliation.missing)
+        raise KvroomError(
+            "file", reconciliation.engine, f"does not say its {need}", "Choose it above."
+        )
+    question = {
+        key: value for key, value in reconciliation.scenario.items() if key not in NO_QUESTION
+    }
     lengths = {k: asked[k] for k in ("workload",) if k in asked}
     drawn, stands = reality.asked_of(Scenario.from_dict({**question, **lengths}))
     workings = api.workings(drawn, paths=False, hub=False)
     figure = reality.data(workings) | {"stands_in": stands}
-    measured = _measured(found, workings)
+    measured = _measured(reconciliation, workings)
     if measured is not None:
         figure["stairs"].insert(_after_engine(figure["stairs"]), measured)
     words = [
         f"the {k.replace('_', ' ')} is not in the file: taken from the question above" for k in lent
     ]
     return _told("log", question, workings, figure) | {
-        "reconciliation": asdict(found),
+        "reconciliation": asdict(reconciliation),
         "file": {
-            "title": f"{found.engine} {found.engine_version or ''}".strip(),
-            "lines": [asdict(account) for account in found.accounts],
-            "difference": difference(found, figure["stairs"], measured, lent),
-            "notes": [*words, *_short(found), *found.refusals, *_blocks_said(found), *found.notes],
+            "title": f"{reconciliation.engine} {reconciliation.engine_version or ''}".strip(),
+            "lines": [asdict(account) for account in reconciliation.accounts],
+            "difference": difference(reconciliation, figure["stairs"], measured, lent),
+            "notes": [
+                *words,
+                *_short(reconciliation),
+                *reconciliation.refusals,
+                *_blocks_said(reconciliation),
+                *reconciliation.notes,
+            ],
         },
     }
 
 
-def _short(found: Reconciliation) -> list[str]:
+def _short(reconciliation: Reconciliation) -> list[str]:
     """That it ran out of memory, and what would do."""
-    if found.shortage is None:
+    if reconciliation.shortage is None:
         return []
-    return [found.sentence, *(f"What would do: {cure.text}." for cure in found.remedies[:1])]
+    return [
+        reconciliation.sentence,
+        *(f"What would do: {cure.text}." for cure in reconciliation.remedies[:1]),
+    ]
 
 
 def _after_engine(stairs: list[dict[str, Any]]) -> int:
@@ -142,16 +157,16 @@ def _after_engine(stairs: list[dict[str, Any]]) -> int:
     )
 
 
-def _measured(found: Reconciliation, workings: Workings) -> dict[str, Any] | None:
+def _measured(reconciliation: Reconciliation, workings: Workings) -> dict[str, Any] | None:
     """The bar of what the engine printed: requests of its longest length, of the whole deployment."""
     copies = workings.deployment.layout.dp * workings.answer.pools
-    each = found.printed.get("max_concurrency")
+    each = reconciliation.printed.get("max_concurrency")
     rule = "printed"
-    if each is None and found.printed.get("kv_tokens"):
-        each = found.printed["kv_tokens"] / workings.deployment.context_tokens
+    if each is None and reconciliation.printed.get("kv_tokens"):
+        each = reconciliation.printed["kv_tokens"] / workings.deployment.context_tokens
         rule = "the tokens printed / the longest request"
     if each is None:
-        each = _by_blocks(found)
+        each = _by_blocks(reconciliation)
         rule = "the blocks printed / those of the longest request"
     if each is None:
         return None
@@ -161,23 +176,26 @@ def _measured(found: Reconciliation, workings: Workings) -> dict[str, Any] | Non
     }  # fmt: skip
 
 
-def _by_blocks(found: Reconciliation) -> float | None:
+def _by_blocks(reconciliation: Reconciliation) -> float | None:
     """Requests in the blocks that metrics tell, where nothing else is printed: a request's own number of
     blocks is the engine's rule, whatever memory there is."""
-    printed, blocks = found.printed.get("num_blocks"), found.predicted.get("num_blocks")
-    requests = found.predicted.get("max_concurrency")
+    printed, blocks = (
+        reconciliation.printed.get("num_blocks"),
+        reconciliation.predicted.get("num_blocks"),
+    )
+    requests = reconciliation.predicted.get("max_concurrency")
     return printed * requests / blocks if printed and blocks and requests else None
 
 
-def _blocks_said(found: Reconciliation) -> list[str]:
-    blocks, size = (found.printed.get(key) for key in ("num_blocks", "block_size"))
+def _blocks_said(reconciliation: Reconciliation) -> list[str]:
+    blocks, size = (reconciliation.printed.get(key) for key in ("num_blocks", "block_size"))
     if not blocks:
         return []
     return [f"{blocks:,.0f} blocks" + (f" of {size:,.0f} tokens" if size else "") + " are printed"]
 
 
 def difference(
-    found: Reconciliation,
+    reconciliation: Reconciliation,
     stairs: list[dict[str, Any]],
     measured: dict[str, Any] | None,
     lent: Mapping[str, Any],
@@ -187,33 +205,33 @@ def difference(
     engine = next((stair["to"] for stair in stairs if stair["key"] == "engine"), None)
     if measured is None or not engine:
         return None
-    to, cause = measured["to"], _cause(found)
+    to, cause = measured["to"], _cause(reconciliation)
     ratio = to / engine
     how = f"{abs(ratio - 1):.1%} {'more' if ratio >= 1 else 'fewer'}"
     if not 1 / FAR < ratio < FAR:
         how = f"{ratio:,.3g} times as many"
-    told = (
+    sentence = (
         f"The engine printed {reality.requests(to)} where {reality.requests(engine)} was "
         f"predicted: {how}."
     )
     if abs(ratio - 1) < SLIGHT:
-        told = f"The engine printed {reality.requests(to)}, as predicted."
+        sentence = f"The engine printed {reality.requests(to)}, as predicted."
     reason = f"{ACCOUNTS.get(cause.name, cause.name)}: {cause.reason}" if cause else ""
     if lent and not 1 / FAR < ratio < FAR:
         what = " or ".join(k for k in ("model", "gpu") if k in lent)
         reason = f"most likely another {what} than the one above, which the file does not tell"
         cause = None
     return {
-        "sentence": told,
+        "sentence": sentence,
         "reason": reason,
         "flag": cause.flag if cause else "",
         "account": cause.name if cause else "",
     }
 
 
-def _cause(found: Reconciliation) -> AccountLine | None:
+def _cause(reconciliation: Reconciliation) -> AccountLine | None:
     """The account that explains at least half of what the cache is off by, else the cache's own."""
-    off = {account.name: account for account in found.accounts if account.difference_bytes}
+    off = {account.name: account for account in reconciliation.accounts if account.difference_bytes}
     cache = off.pop("kv", None)
     off.pop("free_before_load", None)
     most = max(off.values(), key=_size, default=None)
@@ -229,29 +247,29 @@ def _size(account: AccountLine) -> int:
 # ---- a model ----
 
 
-def _config(config: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    question = _with_model(asked, config)
-    told = _plain("config", question)
-    plan = told["weights"]
+def _config(config: dict[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    question = _with_model(base, config)
+    reply = _plain("config", question)
+    plan = reply["weights"]
     words = f"{plan['params']:,} parameters, {show_memory(plan['bytes'])} of weights"
-    told["file"] = _file(f"config.json: {config.get('model_type', 'a model')}", notes=[words])
-    return told
+    reply["file"] = _file(f"config.json: {config.get('model_type', 'a model')}", notes=[words])
+    return reply
 
 
-def _with_model(asked: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+def _with_model(question: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     kept = {
-        key: value for key, value in asked.items() if key not in ("weight_dtype", "speculation")
+        key: value for key, value in question.items() if key not in ("weight_dtype", "speculation")
     }
     return {**kept, "model": {"config": config}}
 
 
-def _gguf(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _gguf(data: bytes, base: Mapping[str, Any]) -> dict[str, Any]:
     """The file's model, its usual width as the weights'; what its tensors weigh, measured."""
     spec = gguf.read(data)
     header = gguf.read_header(data)
     shapes = {key: value.shape for key, value in header.tensors.items()}
     config = gguf_config.config_of(header.metadata, shapes, "gguf")
-    question = _with_model(asked, config)
+    question = _with_model(base, config)
     notes = list(spec.warnings)
     if spec.quantisation is not None:
         named = {**question, "weight_dtype": spec.quantisation.name}
@@ -260,23 +278,23 @@ def _gguf(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
             question = named
         except KvroomError:
             notes.append(f"its type {spec.quantisation.name} has no name here: counted unquantised")
-    told = _plain("gguf", question)
+    reply = _plain("gguf", question)
     why = "each tensor's own type: the file mixes widths where the name tells one"
-    told["file"] = _file(
-        f"GGUF: {spec.name}", _weighed(told["weights"]["bytes"], spec.file_bytes, why), notes
+    reply["file"] = _file(
+        f"GGUF: {spec.name}", _weighed(reply["weights"]["bytes"], spec.file_bytes, why), notes
     )
-    return told
+    return reply
 
 
-def _safetensors(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _safetensors(data: bytes, base: Mapping[str, Any]) -> dict[str, Any]:
     """The bytes of the file's tensors against the weights of the model asked about."""
     entries = safetensors.read_header(data)
-    told = _plain("safetensors", dict(asked))
+    reply = _plain("safetensors", dict(base))
     unread = safetensors.idle(
-        api.workings(Scenario.from_dict(asked), paths=False, hub=False).deployment.model, entries
+        api.workings(Scenario.from_dict(base), paths=False, hub=False).deployment.model, entries
     )
     size = sum(value.nbytes for key, value in entries.items() if key not in unread)
-    whole = told["weights"]["bytes"]
+    whole = reply["weights"]["bytes"]
     share = size / whole if whole else 0.0
     why = (
         "the same to the digits shown"
@@ -289,8 +307,8 @@ def _safetensors(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     )
     kinds = sorted({entry.dtype for entry in entries.values()})
     notes = [f"{len(entries):,} tensors of {', '.join(kinds)}"]
-    told["file"] = _file("safetensors header", _weighed(whole, size, why), notes)
-    return told
+    reply["file"] = _file("safetensors header", _weighed(whole, size, why), notes)
+    return reply
 
 
 def _weighed(predicted: int, measured: int | None, why: str) -> list[dict[str, Any]]:

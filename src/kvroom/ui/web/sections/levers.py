@@ -36,7 +36,7 @@ RANKINGS = {"requests": "requests", "step": "token_s", "cost": "usd_per_million_
 
 
 def answer(
-    given: Any,
+    body: Any,
     *,
     together: Sequence[str] | None,
     listener: Listener,
@@ -47,30 +47,30 @@ def answer(
     ``together`` names the levers to pull at once (None: the best; empty: none). ``listener`` is told how
     many Plans were made; Gone once it has left.
     """
-    scenario = Scenario.from_dict(given)
+    scenario = Scenario.from_dict(body)
     before_each = _counting(listener)
-    found = api.levers(
+    levers = api.levers(
         scenario, together=together or None, before_each=before_each, paths=False, hub=False
     )
-    told = found.to_dict()
+    reply = levers.to_dict()
     if not explain:
-        return told
-    figure = data(found, together)
+        return reply
+    figure = data(levers, together)
     return {
-        **told,
+        **reply,
         "figures": {"levers": figure},
-        "explanations": [explanation.to_dict() for explanation in explanations(found, figure)],
+        "explanations": [explanation.to_dict() for explanation in explanations(levers, figure)],
         "take_away": {"command": levers_command(scenario)},
     }
 
 
-def served(given: Any, *, listener: Listener) -> dict[str, Any]:
+def served(body: Any, *, listener: Listener) -> dict[str, Any]:
     """``kvroom levers --simulate --json``'s keys: the workload served with each lever of serving.
 
     What the question lacks for that stands in and is said in ``figures.served.notes``. Of many requests the
     first MOST_SERVED are served. Gone once ``listener`` has left; KvroomError past MOST_CPU_S.
     """
-    scenario, notes = served_of(Scenario.from_dict(given))
+    scenario, notes = served_of(Scenario.from_dict(body))
     end = cpu_time() + MOST_CPU_S
     counting = _counting(listener)
 
@@ -88,17 +88,17 @@ def served(given: Any, *, listener: Listener) -> dict[str, Any]:
             raise KvroomError("workload", None, "takes too long to serve here", fix)
         return False
 
-    found = api.levers(
+    levers = api.levers(
         scenario, simulate=True, before_each=before_each, watch=watch, paths=False, hub=False
     )
-    told = found.to_dict()
+    reply = levers.to_dict()
     line = f"{levers_command(scenario)} --simulate"
     return {
-        **told,
+        **reply,
         "figures": {"served": {"notes": notes}},
         "explanations": [
             served_explanation.to_dict()
-            for served_explanation in served_explanations(told["served"], line)
+            for served_explanation in served_explanations(reply["served"], line)
         ],
         "take_away": {"command": line},
     }
@@ -119,14 +119,16 @@ def _counting(listener: Listener) -> Callable[[], None]:
     return before_each
 
 
-def served_of(asked: Scenario) -> tuple[Scenario, list[str]]:
+def served_of(scenario: Scenario) -> tuple[Scenario, list[str]]:
     """The question as it can be served, and a sentence for each thing that stands in."""
-    drawn, stands = reality.asked_of(asked)
+    drawn, stands = reality.asked_of(scenario)
     notes = []
     if "engine" in stands:
         notes.append(f"served by {drawn.engine}'s rules, as plain arithmetic serves nobody")
     if api.workings(drawn, paths=False, hub=False).timing is None:
-        name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
+        name = (
+            scenario.gpu if isinstance(scenario.gpu, str) else scenario.gpu.get("name", "this card")
+        )
         drawn = replace(drawn, gpu=STAND_IN)
         notes.append(f"step times of {STAND_IN}, as {name} does not say how fast it computes")
     if "lengths" in stands:
@@ -180,15 +182,15 @@ def levers_command(scenario: Scenario) -> str:
     return command(scenario).replace("kvroom plan", "kvroom levers", 1)
 
 
-def data(found: Levers, named: Sequence[str] | None) -> dict[str, Any]:
+def data(levers: Levers, named: Sequence[str] | None) -> dict[str, Any]:
     """``steps`` of the waterfall in the order named, ``reached`` at their end; ``goal``, what to look for
     first: the users asked for where they have no room, else twice as many; ``families`` by lever;
     ``rankings`` by each figure that is known: ids, the best first."""
     pulled = named is None or bool(named)
-    best = found.together[0] if found.together and pulled else None
-    shares = dict(found.waterfall) if best else {}
+    best = levers.together[0] if levers.together and pulled else None
+    shares = dict(levers.waterfall) if best else {}
     ids = list(named) if named is not None else list(shares)
-    was = found.before.requests or 0
+    was = levers.before.requests or 0
     at, steps = was, []
     for name in ids:
         share = shares.get(name, 0.0)
@@ -197,25 +199,25 @@ def data(found: Levers, named: Sequence[str] | None) -> dict[str, Any]:
     return {
         "steps": steps,
         "before": was,
-        "goal": int(found.scenario.concurrency or 0)
-        if (found.scenario.concurrency or 0) > was
+        "goal": int(levers.scenario.concurrency or 0)
+        if (levers.scenario.concurrency or 0) > was
         else max(1, int(2 * was)),
         "reached": (best.after.requests or 0) if best else was,
-        "after": (best.after if best else found.before).to_dict(),
-        "families": {lever.lever.id: lever.lever.family for lever in found.levers},
+        "after": (best.after if best else levers.before).to_dict(),
+        "families": {lever.lever.id: lever.lever.family for lever in levers.levers},
         "rankings": {
-            by: ranking(found, by)
+            by: ranking(levers, by)
             for by, key in RANKINGS.items()
-            if getattr(found.before, key) is not None
+            if getattr(levers.before, key) is not None
         },
-        "sentence": found.sentence,
+        "sentence": levers.sentence,
     }
 
 
-def ranking(found: Levers, by: str) -> list[str]:
+def ranking(levers: Levers, by: str) -> list[str]:
     """The levers that better the question by that figure, the best first."""
     better = ORDERS[by]
-    helps = [lever for lever in found.levers if better(lever.after) > better(found.before)]
+    helps = [lever for lever in levers.levers if better(lever.after) > better(levers.before)]
     return [help_.lever.id for help_ in sorted(helps, key=lambda p: better(p.after), reverse=True)]
 
 
@@ -227,10 +229,10 @@ _UNITS = {
 }
 
 
-def explanations(found: Levers, figure: dict[str, Any]) -> Iterator[Explanation]:
+def explanations(levers: Levers, figure: dict[str, Any]) -> Iterator[Explanation]:
     """Where each number of the answer comes from: a Plan of its own."""
-    yield from _figures("before", "as it is", found.before, "the question as asked")
-    for index, lever in enumerate(found.levers):
+    yield from _figures("before", "as it is", levers.before, "the question as asked")
+    for index, lever in enumerate(levers.levers):
         made = (
             ", ".join(f"{key} = {value}" for key, value in lever.changes.items())
             or "the question as asked"
@@ -247,10 +249,10 @@ def explanations(found: Levers, figure: dict[str, Any]) -> Iterator[Explanation]
             f"planned anew with {made}",
             source,
         )
-    if found.together:
-        ids = " and ".join(found.together[0].ids)
+    if levers.together:
+        ids = " and ".join(levers.together[0].ids)
         yield from _figures(
-            "together.0.after", "together", found.together[0].after, f"planned anew with {ids}"
+            "together.0.after", "together", levers.together[0].after, f"planned anew with {ids}"
         )
     for index, s in enumerate(figure["steps"]):
         yield Explanation(

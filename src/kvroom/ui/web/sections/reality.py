@@ -13,6 +13,7 @@ from typing import Any
 from kvroom import api
 from kvroom.answer.figures import ACCOUNTS, Explanation
 from kvroom.answer.plan import Account
+from kvroom.engines.registry import engine_of
 from kvroom.planner.place import lengthened
 from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE, DEFAULT_ENGINE
@@ -66,8 +67,10 @@ def asked_of(scenario: Scenario) -> tuple[Scenario, list[str]]:
 def with_lengths(scenario: Scenario) -> Scenario:
     """The question with the first of LENGTHS, its other wishes kept."""
     own = asdict(scenario.workload) if scenario.workload else {}
-    given = {key: value for key, value in own.items() if value is not None} | LENGTHS[0]["workload"]
-    return Scenario.from_dict({**scenario.to_dict(), "workload": given})
+    lengths = {key: value for key, value in own.items() if value is not None} | LENGTHS[0][
+        "workload"
+    ]
+    return Scenario.from_dict({**scenario.to_dict(), "workload": lengths})
 
 
 def _has_lengths(workload: Workload | None) -> bool:
@@ -76,51 +79,51 @@ def _has_lengths(workload: Workload | None) -> bool:
     )
 
 
-def answer(scenario: Scenario, said: float | None = None) -> dict[str, Any]:
-    """The Plan with ``figures.reality``; ``said`` is what the reader's engine says, held against it."""
+def answer(scenario: Scenario, engine_says: float | None = None) -> dict[str, Any]:
+    """The Plan with ``figures.reality``; ``engine_says`` is the number that the reader's engine printed."""
     drawn, stands = asked_of(scenario)
     workings = api.workings(drawn, paths=False, hub=False)
     figure = data(workings) | {"stands_in": stands, "against": ""}
-    if said is not None and figure["stairs"]:
+    if engine_says is not None and figure["stairs"]:
         stairs = figure["stairs"]
-        figure["against"] = against(stairs, said)
+        figure["against"] = against(stairs, engine_says)
         at = next(
             (index + 1 for index, stair in enumerate(stairs) if stair["key"] == "engine"),
             len(stairs),
         )
-        stair = _level("said", "Your engine", said, "as it was typed in", "said by you")
+        stair = _level("said", "Your engine", engine_says, "as it was typed in", "said by you")
         stairs.insert(at, stair)
     return answered(workings, figure)
 
 
-def against(stairs: list[dict[str, Any]], said: float) -> str:
-    """Why an engine may say ``said`` where arithmetic says otherwise, in a sentence or two."""
+def against(stairs: list[dict[str, Any]], engine_says: float) -> str:
+    """Why an engine may say ``engine_says`` where arithmetic says otherwise, in a sentence or two."""
     top = stairs[0]["to"]
     engine = next((stair for stair in stairs if stair["key"] == "engine"), None)
-    shown = requests(said)
+    shown = requests(engine_says)
     if engine is None:
         return f"Arithmetic has room for {requests(top)}; what the engine keeps is not known here."
     low, high = engine.get("low", engine["to"]), engine.get("high", engine["to"])
     taken = sorted(
         (stair for stair in stairs if not stair["level"] and stair["change"] < 0), key=_change
     )
-    kept = ", ".join(f"{s['label']} {requests(-s['change'])}" for s in taken)
-    came = f"From arithmetic's {requests(top)} the estimate takes off: {kept}."
-    if said > top:
+    steps = ", ".join(f"{s['label']} {requests(-s['change'])}" for s in taken)
+    came = f"From arithmetic's {requests(top)} the estimate takes off: {steps}."
+    if engine_says > top:
         return (
             f"{shown} is more than arithmetic has room for ({requests(top)}): your engine has another "
             "card, cache width, shorter limit or other weights than the question above, or counts "
             "running requests, which are mostly shorter."
         )
-    if low <= said <= high:
+    if low <= engine_says <= high:
         band = f", {requests(low)} to {requests(high)} likely" if low < high else ""
         return (
             f"{shown} is what is to be expected (predicted {requests(engine['to'])}{band}). {came}"
         )
-    way = "more" if said > high else "fewer"
+    way = "more" if engine_says > high else "fewer"
     hint = (
         "it keeps less for itself, or more of the card is given to it"
-        if said > high
+        if engine_says > high
         else "it keeps more for itself, or something else is on the card"
     )
     return (
@@ -152,18 +155,18 @@ def data(workings: Workings) -> dict[str, Any]:
         for stair in _stairs(workings)
         if stair["level"] or abs(stair["change"]) > SLIGHT * stair["from"]
     ]
-    found = workings.plan.scenario.workload
-    told = asdict(found) if found else {}
+    workload = workings.plan.scenario.workload
+    lengths = asdict(workload) if workload else {}
     chosen = next(
         (
             length["id"]
             for length in LENGTHS
-            if all(told.get(key) == value for key, value in length["workload"].items())
+            if all(lengths.get(key) == value for key, value in length["workload"].items())
         ),
         "",
     )
     return {
-        "engine": workings.plan.scenario.engine,
+        "engine": engine_of(workings.plan.scenario.engine).label,
         "stairs": stairs,
         "lengths": list(LENGTHS),
         "length": chosen,
@@ -195,7 +198,9 @@ def _stairs(workings: Workings) -> Iterator[dict[str, Any]]:
             yield _step(key, label, at, to, formula=rule, source="engine rule")
             at = to
     made = "as the engine counts: its blocks / a longest request's"
-    level = _level("engine", f"Engine ({plan.scenario.engine})", given, made, "engine rule")
+    level = _level(
+        "engine", f"Engine ({engine_of(plan.scenario.engine).label})", given, made, "engine rule"
+    )
     low, high = engine.low, engine.high
     if low is not None and high is not None and low < high:
         level |= {"low": low * copies, "high": high * copies}
@@ -279,6 +284,22 @@ def sentence(stairs: list[dict[str, Any]]) -> str:
     return f"Requests at once: {', '.join(levels)}."
 
 
+_EACH = "kv.bytes_per_request_per_gpu"
+FOLLOWS = {
+    "": (_EACH,),
+    "unused": ("memory.gpu_bytes", _EACH),
+    "ceiling": ("capacity.ceiling.exact", "memory.gpu_bytes", "weights.bytes"),
+    "engine": ("capacity.engine.max_concurrency",),
+    "lengths": ("capacity.engine.max_concurrency", "capacity.expected.requests"),
+    "expected": ("capacity.expected.requests",),
+    "prefixes": ("capacity.expected.requests", "capacity.shared.requests"),
+    "shared": ("capacity.shared.requests",),
+    "measured": (),
+    "said": (),
+}
+"""A stair's key and the Plan's figures that it follows from; ``""`` for what an account takes."""
+
+
 def explanations(figure: dict[str, Any]) -> Iterator[Explanation]:
     """Each stair with its formula and source."""
     for index, s in enumerate(figure["stairs"]):
@@ -292,4 +313,5 @@ def explanations(figure: dict[str, Any]) -> Iterator[Explanation]:
             numbers=s.get("numbers")
             or (repr(value) if s["level"] else f"{s['to']!r} − {s['from']!r}"),
             source=s["source"],
+            of=FOLLOWS.get(s["key"], FOLLOWS[""]),
         )

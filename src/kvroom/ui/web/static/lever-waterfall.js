@@ -1,7 +1,7 @@
 import { html, nothing } from "./vendor/lit.js";
 import { doubling, ladder } from "./bars.js";
 import { WideFigure, number } from "./figure.js";
-import { formats, grouped } from "./text.js";
+import { capital, formats, grouped } from "./text.js";
 
 /** @typedef {import("./section-types").Pulled} Pulled */
 
@@ -166,7 +166,7 @@ export class LeverWaterfall extends WideFigure {
         <tbody><tr><th scope="row">as it is</th>${cells("served.before", before)}</tr>
         ${levers.map((x, i) => html`<tr><th scope="row">${x.label}</th>${cells(`served.levers.${i}.after`, x.after)}</tr>`)}</tbody>
       </table></div>
-      ${[...this.served.figures.served.notes, ...this.unserved()].map((note) => html`<p class="soft small">${note[0].toUpperCase()}${note.slice(1)}.</p>`)}
+      ${[...this.served.figures.served.notes, ...this.unserved()].map((note) => html`<p class="soft small">${capital(note)}.</p>`)}
       <p class="soft small">The same on the command line: <code>${this.served.take_away.command}</code></p>`;
   }
 

@@ -8,6 +8,8 @@ import { Timer, pending } from "./pending.js";
 const NEAR = "700px";
 /** Whoever waits longer is told. */
 const LATE_MS = 400;
+/** What a hand passes over on its way is not asked. */
+const REST_MS = 120;
 
 /**
  * Asks a section's question once it is near and whenever it changes; the latest answer wins.
@@ -20,7 +22,7 @@ export class Near {
    *   `load` its module, `ask` its question (without it the question is what is shown), `show` the answer;
    *   `rest` milliseconds that a question must stand
    */
-  constructor(element, { load, ask = async (asked) => asked, show, rest = 0 }) {
+  constructor(element, { load, ask = async (asked) => asked, show, rest = REST_MS }) {
     this.load = load;
     this.ask = ask;
     this.show = show;
@@ -59,7 +61,7 @@ export class Near {
     this.abort?.abort();
     this.abort = new AbortController();
     const { signal } = this.abort;
-    const late = setTimeout(() => signal.aborted || this.say("Working it out …"), LATE_MS);
+    const late = setTimeout(() => signal.aborted || this.say(/** @type {any} */ (this.element).busy ? "" : "Working it out …", "wait"), LATE_MS);
     try {
       const [answer, module] = await pending(Promise.all([this.ask(this.wanted, signal), this.load()]));
       if (signal.aborted) return;
@@ -68,15 +70,20 @@ export class Near {
     } catch (error) {
       if (signal.aborted) return;
       this.asked = ""; // asked anew when it comes near again, or by hand
-      this.say(refusal(GONE.error), true);
+      this.say(refusal(GONE.error), "failed");
     } finally {
       clearTimeout(late);
     }
   }
 
-  /** What the reader waits for, or why there is nothing, and another try; the figure pales meanwhile. @param {string} text @param {boolean} [failed] */
-  say(text, failed = false) {
-    this.element.classList.toggle("pales", text !== "");
+  /**
+   * What the reader waits for (nothing, where the figure says so itself), or why there is nothing, and another
+   * try; the figure pales meanwhile.
+   * @param {string} text @param {"" | "wait" | "failed"} [how]
+   */
+  say(text, how = "") {
+    const failed = how === "failed";
+    this.element.classList.toggle("pales", how !== "");
     if (!this.said && !text) return;
     if (!this.said) {
       this.said = Object.assign(document.createElement("p"), { className: "near-said" });

@@ -112,7 +112,12 @@ function open(target) {
 }
 
 /** A value with its unit. @param {import("./types").Explanation} e */
-const written = ({ value, unit }) => (unit === "bytes" ? memory(value) : unit === "seconds" ? formats.seconds(value) : `${grouped(value)} ${unit}`.trim());
+const written = ({ value, unit }) => {
+  if (unit === "bytes") return memory(value);
+  if (unit === "bytes/s") return formats.rate(value);
+  if (unit === "s") return formats.seconds(value);
+  return `${Number.isInteger(value) && value < 1e9 ? grouped(value) : value < 1e6 ? formats.requests(value) : formats.short(value)} ${unit}`.trim();
+};
 
 /** What is known of a figure. @param {Answer} answer @param {string} figure @param {string} form */
 function told(answer, figure, form) {

@@ -61,7 +61,7 @@ function recount() {
 
 /** What is on the screen moves at once; the rest when the hand rests. */
 const FIGURES = ["price-figure", "compare", "step-curve", "takeaway"].map(byId);
-const UNSEEN_MS = 100;
+const UNSEEN_MS = 300;
 /** @type {Set<any>} */
 const seen = new Set();
 const later = new Timer();

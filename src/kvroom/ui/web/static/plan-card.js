@@ -2,7 +2,7 @@
 import { LitElement, html, nothing, svg } from "./vendor/lit.js";
 import { scaleLinear } from "./vendor/d3.js";
 import { WideFigure, number } from "./figure.js";
-import { formats } from "./text.js";
+import { capital, formats } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
 
@@ -79,7 +79,7 @@ export class AnswerCard extends LitElement {
   /** @param {{message: string, fix: string, key: string}} item */
   item({ message, fix, key }) {
     const go = () => this.dispatchEvent(new CustomEvent("field", { detail: key }));
-    return html`<li>${message[0].toUpperCase()}${message.slice(1)}.${fix ? html` ${key ? html`<button type="button" @click=${go}>${fix}</button>` : html`<b>${fix}</b>`}` : nothing}</li>`;
+    return html`<li>${capital(message)}.${fix ? html` ${key ? html`<button type="button" @click=${go}>${fix}</button>` : fix.startsWith("kvroom levers") ? html`<a href="#levers">${capital(fix.replace("kvroom levers ranks ", ""))}</a>` : html`<b>${fix}</b>`}` : nothing}</li>`;
   }
 
   /** @param {string} name @param {any[]} rows @param {(row: any) => boolean} of */

@@ -2,7 +2,7 @@
 import { ask } from "./ask.js";
 import { Combo } from "./plan-combo.js";
 import { Timer } from "./pending.js";
-import { formats, grouped } from "./text.js";
+import { capital, formats, grouped } from "./text.js";
 
 /** @typedef {import("./types").Scenario} Scenario */
 /** @typedef {import("./store.js").Store} Store */
@@ -328,7 +328,7 @@ export class Form {
     const said = document.createElement("span");
     said.className = "err";
     said.id = `${field.id}-err`;
-    said.textContent = `${error.message[0].toUpperCase()}${error.message.slice(1)}. ${error.fix}`;
+    said.textContent = `${capital(error.message)}. ${error.fix}`;
     field.closest(".field")?.append(said);
     field.setAttribute("aria-invalid", "true");
     describe(field, said.id, true);

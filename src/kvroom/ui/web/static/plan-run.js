@@ -43,7 +43,7 @@ const draw = (content, place) => (place.content = content);
 
 /** @param {Store} store @param {{speak: (text: string) => void, mark: (error: any) => void}} page */
 export function serving(store, { speak, mark }) {
-  const [button, stop, said, place] = ["serve-run", "serve-stop", "serve-said", "served"].map(byId);
+  const [button, many, stop, said, place] = ["serve-run", "agents-run", "serve-stop", "serve-said", "served"].map(byId);
   /** @type {File | null} */
   let trace = null;
   let asking = new AbortController();
@@ -52,7 +52,8 @@ export function serving(store, { speak, mark }) {
   const say = (/** @type {string} */ text) => (said.textContent = text);
   const stale = () => place.classList.toggle("stale", Boolean(of) && of !== JSON.stringify([store.scenario, byId("slo").value, trace?.name]));
 
-  async function run() {
+  /** @param {string} path @param {object} more of the question @param {(told: any) => unknown} drawn @param {(answer: any) => string} spoken */
+  async function run(path, more, drawn, spoken) {
     asking.abort();
     const { signal } = (asking = new AbortController());
     const { scenario } = await store.standing();
@@ -62,8 +63,8 @@ export function serving(store, { speak, mark }) {
     mark(null);
     say("Simulating…");
     try {
-      const body = { scenario, ...(slo ? { slo } : {}), ...(trace ? { trace: await packed(trace) } : {}) };
-      for await (const told of lines("api/simulate", body, signal)) {
+      const body = { scenario, ...(slo ? { slo } : {}), ...more };
+      for await (const told of lines(path, body, signal)) {
         if (signal.aborted) return;
         if (told.kind === "error") {
           say("");
@@ -73,10 +74,9 @@ export function serving(store, { speak, mark }) {
         } else if (told.kind === "progress") say(`${grouped(told.done)}${told.of ? ` of ${grouped(told.of)}` : ""} requests answered`);
         else if (told.kind === "answer") {
           say("");
-          draw(results(told), place);
+          draw(drawn(told), place);
           stale();
-          const { requests } = told.answer;
-          speak(`${grouped(requests.completed)} of ${grouped(requests.arrived)} requests answered.`);
+          speak(spoken(told.answer));
         }
       }
     } catch {
@@ -85,7 +85,19 @@ export function serving(store, { speak, mark }) {
       if (asking.signal === signal) stop.hidden = true;
     }
   }
-  button.addEventListener("click", () => pending(run()));
+  button.addEventListener("click", async () => {
+    const more = trace ? { trace: await packed(trace) } : {};
+    pending(run("api/simulate", more, results, ({ requests }) => `${grouped(requests.completed)} of ${grouped(requests.arrived)} requests answered.`));
+  });
+  /** @param {string[]} changes */
+  const hold = (changes) => pending(run("api/agents", { changes }, (told) => held(told, store.answered, changes, hold), ({ sentence }) => sentence));
+  many.addEventListener("click", () => hold([]));
+  const offer = () => {
+    const come = store.answered.workload;
+    many.hidden = Boolean(trace) || !(come?.agents || come?.agent);
+  };
+  store.addEventListener("answer", offer);
+  offer();
   stop.addEventListener("click", () => {
     asking.abort();
     stop.hidden = true;
@@ -97,10 +109,37 @@ export function serving(store, { speak, mark }) {
   return {
     play: (/** @type {File | null} */ file) => {
       trace = file;
+      offer();
       button.textContent = file ? `Simulate ${file.name === "pasted" ? "the trace" : file.name}` : "Simulate";
     },
   };
 }
+
+/** Changes that may let more agents hold: id, and what the button says. */
+const CHANGES = [["host", "Try host memory below the cards"], ["kv_dtype=fp8", "Try an FP8 cache"]];
+
+/**
+ * How many agents hold, why no more, and what each change is worth.
+ * @param {any} told @param {import("./types").Scenario} scenario @param {string[]} tried @param {(changes: string[]) => void} hold
+ */
+function held({ answer, command }, scenario, tried, hold) {
+  const seconds = (/** @type {number | null} */ value) => (value == null ? "-" : formats.seconds(value));
+  const rows = answer.variants.map((/** @type {any} */ one) => [one.label, ...(one.why ? [one.why] : [grouped(one.sessions), seconds(one.ttft_p95_s), seconds(one.tpot_p95_s), one.hit_ratio == null ? "-" : formats.percent(one.hit_ratio), one.usd_per_session_hour == null ? "-" : formats.usd(one.usd_per_session_hour)])]);
+  const trials = answer.variants[0].trials.map((/** @type {any} */ one) => [`${grouped(one.users)}${one.met ? "" : ", missed"}`, seconds(one.ttft_p95_s), seconds(one.tpot_p95_s), formats.percent(one.hit_ratio), formats.percent(one.again_ratio)]);
+  const left = CHANGES.filter(([id]) => !tried.includes(id) && !(id === "host" && scenario.tiers) && !(id === "kv_dtype=fp8" && scenario.kv_dtype && scenario.kv_dtype !== "auto" && scenario.kv_dtype !== "bf16"));
+  return html`<ul class="kept"><li data-holds=${String(answer.holds)}><b>${answer.sentence}</b></li></ul>
+    ${table("What each deployment holds", ["deployment", "agents", "TTFT p95", "TPOT p95", "prompts found cached", "$ an agent and hour"], rows)}
+    ${left.length ? html`<p class="buttons row">${left.map(([id, says]) => html`<button type="button" @click=${() => hold([...tried, id])}>${says}</button>`)}</p>` : nothing}
+    ${table("Loads that were tried as asked", ["agents at a time", "TTFT p95", "TPOT p95", "prompts found cached", "time spent computing evicted cache again"], trials)}
+    <p class="soft">One draw of sessions. Three, and how far a fourth may lie from them: <code>${command}</code></p>`;
+}
+
+/** @param {string} name @param {string[]} head @param {string[][]} rows */
+const table = (name, head, rows) =>
+  html`<div class="table" tabindex="0" role="region" aria-label=${name}><table>
+      <thead><tr>${head.map((one) => html`<th scope="col">${one}</th>`)}</tr></thead>
+      <tbody>${rows.map(([first, ...rest]) => html`<tr><th scope="row">${first}</th>${rest.map((one) => html`<td colspan=${rest.length === 1 ? head.length - 1 : 1}>${one}</td>`)}</tr>`)}</tbody>
+    </table></div>`;
 
 /** @param {any} told */
 function results({ answer, command }) {
@@ -162,7 +201,7 @@ export function commands(store, { speak }) {
     copied = "";
     again();
   };
-  const near = new Near(byId("run"), {
+  const near = new Near(place, {
     load: async () => null,
     ask: (scenario, signal) => ask("api/launch", scenario, { signal }),
     show: (answer) => {

@@ -2,7 +2,7 @@ import { html, nothing, svg } from "./vendor/lit.js";
 import { area, line, scaleLinear } from "./vendor/d3.js";
 import { WideFigure, number } from "./figure.js";
 import { BlockGrid, TINTS } from "./block-grid.js";
-import { clock, grouped, seconds } from "./text.js";
+import { capital, clock, grouped, seconds } from "./text.js";
 
 /** @typedef {import("./replay-run.js").Run} Run */
 /** @typedef {import("./types").Frame} Frame */
@@ -213,7 +213,7 @@ export class Replay extends WideFigure {
   caption() {
     const { head } = this.runs[0] ?? {};
     if (!head) return nothing;
-    const notes = head.notes?.length ? ` ${head.notes.map((/** @type {string} */ n) => n[0].toUpperCase() + n.slice(1)).join(". ")}.` : "";
+    const notes = head.notes?.length ? ` ${head.notes.map(capital).join(". ")}.` : "";
     return html`${head.says ?? ""}${notes} The same on the command line: <code>${head.command}</code>`;
   }
 

@@ -24,7 +24,7 @@ const shown = (group) => [.../** @type {NodeListOf<HTMLElement>} */ ((group ?? d
 const apart = (group) => group?.localName === "header" && document.documentElement.dataset.view === "present";
 
 /** What is shown is asked of the browser once the hand rests: that takes a layout of the whole page. */
-const REST_MS = 120;
+const REST_MS = 250;
 let resting = 0;
 
 /** Soon, of each group one is a stop: that which was, or the first. */

@@ -9,8 +9,9 @@ import { glide } from "./glide.js";
 /** @typedef {import("./types").Scenario} Scenario */
 /** @typedef {import("./store.js").Store} Store */
 
-/** Where a paragraph must be to act: a line across the screen. */
-const LINE = "-62% 0px -37% 0px";
+/** Where a paragraph must be to act: a line across the screen, so far down it. */
+const LINE = 0.63;
+const ACROSS = "-62% 0px -37% 0px";
 
 /** A paragraph that comes with the reader's act (Tab scrolls to it) does not take the act back. */
 const ACT_MS = 800;
@@ -33,10 +34,10 @@ export class Stage {
     this.held = false;
     this.acted = -Infinity;
     this.turn = 0;
-    const looking = new IntersectionObserver((entries) => {
-      const entry = entries.findLast((e) => e.isIntersecting);
-      if (!entry) return;
-      const beat = /** @type {HTMLElement} */ (entry.target);
+    const looking = new IntersectionObserver(() => {
+      // The one on the line; who scrolls past several at once has the last above it.
+      const beat = this.beats.findLast((one) => one.getBoundingClientRect().top <= innerHeight * LINE);
+      if (!beat || story.getBoundingClientRect().bottom < 0) return;
       for (const one of this.beats) one.classList.toggle("acts", one === beat);
       const name = beat.dataset.scene ?? "";
       act(name);
@@ -45,7 +46,7 @@ export class Stage {
       this.held = performance.now() - this.acted < ACT_MS;
       glide();
       this.show();
-    }, { rootMargin: LINE });
+    }, { rootMargin: ACROSS });
     for (const beat of this.beats) looking.observe(beat);
     store.addEventListener("change", () => {
       this.held = true;

@@ -1,7 +1,7 @@
 import { html, nothing, svg } from "./vendor/lit.js";
 import { line, scaleLinear, scaleLog } from "./vendor/d3.js";
 import { WideFigure, number } from "./figure.js";
-import { formats, memory, grouped } from "./text.js";
+import { formats, grouped, memory, memoryTicks } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
 /** @typedef {import("./types").CurvePoint} CurvePoint */
@@ -116,14 +116,13 @@ export class StepBar extends WideFigure {
     const path = (/** @type {(p: CurvePoint) => number} */ of) =>
       line(/** @type {(p: CurvePoint) => number} */ ((p) => x(p.batch)), (p) => y(of(p)))(curve.filter((p) => of(p) >= y.domain()[0])) ?? "";
     const ticks = (narrow ? [1, 8, 64, 1024] : [1, 4, 16, 64, 256, 1024]).filter((b) => b <= most);
-    const powers = Array.from({ length: 24 }, (_, i) => 8 ** i).filter((v) => v >= y.domain()[0] && v <= y.domain()[1]);
     const mark = (/** @type {number | null} */ batch, /** @type {string} */ name, /** @type {number} */ row) =>
       batch == null || batch < 1 || batch > most
         ? nothing
         : svg`<line class="mark" x1=${x(batch)} x2=${x(batch)} y1=${PLOT.top - 12} y2=${PLOT.height - PLOT.bottom}/>
           <text class="soft halo" x=${x(batch)} dx=${x(batch) > this.width * 0.6 ? -6 : 6} y=${PLOT.top - 4 + row * 17} text-anchor=${x(batch) > this.width * 0.6 ? "end" : "start"}>${narrow ? "" : `${name} `}${grouped(batch)}</text>`;
     return html`<svg class="plot" width="100%" height=${PLOT.height} role="img" aria-label=${`Bytes for each token over batch sizes 1 to ${grouped(most)}, log scale on both axes.`}>
-      ${powers.map((v) => svg`<line class="grid" x1=${left} x2=${this.width - PLOT.right} y1=${y(v)} y2=${y(v)}/><text class="soft" x=${left - 8} y=${y(v) + 4} text-anchor="end">${memory(v)}</text>`)}
+      ${memoryTicks(y.domain()).map((v) => svg`<line class="grid" x1=${left} x2=${this.width - PLOT.right} y1=${y(v)} y2=${y(v)}/><text class="soft" x=${left - 8} y=${y(v) + 4} text-anchor="end">${memory(v)}</text>`)}
       ${ticks.map((b) => svg`<text class="soft" x=${x(b)} y=${PLOT.height - 20} text-anchor=${b === most ? "end" : "middle"}>${grouped(b)}</text>`)}
       <text class="soft" x=${this.width - PLOT.right} y=${PLOT.height - 3} text-anchor="end">requests in the batch, log scale</text>
       <text class="soft" x="0" y="11">bytes for each token, log scale</text>

@@ -7,8 +7,10 @@ import { Timer, pending } from "./pending.js";
 
 const VERSION = "1";
 const GESTURE_MS = 1000;
-const ADDRESS_MS = 150;
-const NEIGHBOURS_MS = 120;
+/** So long the hand rests before the address tells of the question (which a browser takes its time for) … */
+const ADDRESS_MS = 250;
+/** … and its neighbours are asked. */
+const NEIGHBOURS_MS = 250;
 const MOST_KEPT = 200;
 const FEW = 4;
 
@@ -149,6 +151,7 @@ export class Store extends EventTarget {
     const kept = this.kept.get(keyOf(this.scenario));
     this.next = kept ? null : { scenario: this.scenario, address };
     this.neighbourTimer.clear();
+    this.abort?.abort(); // neighbours of a question that is left
     if (kept) this.show(this.scenario, kept, address);
     else this.dispatchEvent(new Event("asking"));
     if (this.flying) return;
@@ -250,7 +253,7 @@ export class Store extends EventTarget {
   }
 
   saveAddress() {
-    if (!this.addressTimer.waiting) this.addressTimer.set(() => this.writeAddress(), ADDRESS_MS);
+    this.addressTimer.set(() => this.writeAddress(), ADDRESS_MS);
   }
 
   /** Write now what is to be written soon. */

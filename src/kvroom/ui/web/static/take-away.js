@@ -1,12 +1,14 @@
 import { LitElement, html, nothing } from "./vendor/lit.js";
+import { GONE, ask, refusal } from "./ask.js";
 import { download } from "./export.js";
+import { pending } from "./pending.js";
 import { settle } from "./roving.js";
 
 /** @typedef {import("./types").Answer} Answer */
 
 /** The same question as command, Python, link, JSON and engine flags; every figure with its source. */
 export class TakeAway extends LitElement {
-  static properties = { answer: { attribute: false }, copied: { state: true }, opened: { state: true } };
+  static properties = { answer: { attribute: false }, copied: { state: true }, opened: { state: true }, engines: { state: true } };
 
   constructor() {
     super();
@@ -15,6 +17,8 @@ export class TakeAway extends LitElement {
     this.copied = "";
     /** What is unfolded; the rest is not written. @type {Record<string, boolean>} */
     this.opened = {};
+    /** Engines' own commands for the question they were asked for, or why there are none. @type {{of: unknown, lines: Record<string, string>, error: string}} */
+    this.engines = { of: null, lines: {}, error: "" };
   }
 
   /** @param {string} name @param {string} summary @param {() => unknown} inner */
@@ -34,6 +38,16 @@ export class TakeAway extends LitElement {
 
   updated() {
     settle();
+    if (this.opened.engines && this.answer && this.engines.of !== this.a.scenario) this.askEngines();
+  }
+
+  /** Asked once they are looked at: every engine is loaded for it. */
+  async askEngines() {
+    const of = this.a.scenario;
+    this.engines = { of, lines: this.engines.lines, error: "" };
+    const found = await pending(ask("api/commands", of)).catch(() => GONE);
+    if (this.engines.of !== of) return;
+    this.engines = found.error ? { of, lines: {}, error: refusal(found.error) } : { of, lines: found, error: "" };
   }
 
   get a() {
@@ -66,12 +80,11 @@ export class TakeAway extends LitElement {
 
   render() {
     if (!this.answer) return nothing;
-    const { command, python, link, engines } = this.a.take_away;
+    const { command, python, link } = this.a.take_away;
     const address = new URL(link.startsWith("#") ? link : `#${link}`, document.baseURI).href;
-    const flags = Object.entries(engines);
     return html`
       ${this.block("Command", command)} ${this.block("Python", python)} ${this.block("Link", address)}
-      ${flags.length ? html`<div class="block"><h3>Engines' own commands</h3>${this.fold("engines", flags.map(([name]) => name).join(", "), () => flags.map(([name, text]) => this.block(name, text)))}</div>` : nothing}
+      <div class="block"><h3>Engines' own commands</h3>${this.fold("engines", "The same deployment as each engine is started", () => this.engineLines())}</div>
       <div class="block">
         <h3>JSON</h3>
         <p class="tools">
@@ -92,6 +105,11 @@ export class TakeAway extends LitElement {
         <h3>Every figure and where it comes from</h3>
         ${this.fold("sources", `${this.a.explanations.length} figures with formula, numbers and source`, () => this.sources())}
       </div>`;
+  }
+
+  engineLines() {
+    const { lines, error } = this.engines;
+    return error ? html`<p class="err">${error}</p>` : Object.entries(lines).map(([name, text]) => this.block(name, text));
   }
 
   sources() {

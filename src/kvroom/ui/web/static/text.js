@@ -33,6 +33,11 @@ export const gib = (value) => scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "Ti
 export const gb = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "PB"]);
 /** Memory in the reader's unit: as cards are sold, or as engines print it. @param {number} value */
 export const memory = (value) => (document.documentElement.dataset.units === "gib" ? gib(value) : gb(value));
+/** Round values of a log axis of memory, in the reader's unit. @param {number[]} within least and most */
+export const memoryTicks = ([least, most]) => {
+  const step = document.documentElement.dataset.units === "gib" ? 8 : 10;
+  return Array.from({ length: 24 }, (_, i) => step ** i).filter((value) => value >= least && value <= most);
+};
 /** @param {number} value */
 export const short = (value) => scaled(value, 1000, ["", "K", "M", "B", "T", "P"]).replace(" ", "");
 
@@ -85,6 +90,9 @@ export const formats = {
   rounded: (v) => FIXED[0].format(v),
   text: String,
 };
+
+/** A capital to begin a sentence with, unless its first word has its own, as vLLM. @param {string} text */
+export const capital = (text) => (/^\S*[A-Z]/.test(text) ? text : text.slice(0, 1).toUpperCase() + text.slice(1));
 
 /** The value at a dotted path of an answer. @param {any} answer @param {string} path */
 export function at(answer, path) {

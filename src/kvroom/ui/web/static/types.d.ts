@@ -41,7 +41,7 @@ export interface Answer {
   warnings: string[];
   explanations: Explanation[];
   figures: { traits: string[]; memory: MemoryFigure; price: PriceFigure; step: StepFigure; card: CardFigure };
-  take_away: { link: string; command: string; python: string; engines: { [name: string]: string }; assumptions: { what: string; taken: string; source: string }[] };
+  take_away: { link: string; command: string; python: string; assumptions: { what: string; taken: string; source: string }[] };
 }
 export interface Failure { error: { field: string; value: unknown; message: string; fix: string } }
 export interface Table { head: string[]; rows: (string | number)[][] }

@@ -58,6 +58,7 @@ async function breathe(id) {
   while (under[under.length - 1] !== id) await new Promise((done) => waiting.push(() => done(null)));
 }
 
+const IDLE_MS = 100;
 const BRIDGE = `
 from pyodide.ffi import can_run_sync, run_sync
 from kvroom.ui.web.in_page import PageDesk
@@ -70,7 +71,7 @@ def answer(path, body, lines, send, breathe, read):
             run_sync(breathe())
         return read()
     desk.answer(path, body.to_bytes(), lines, send, pause)
-answer
+answer, desk.load
 `;
 
 /** Ids of questions that nobody waits for. @type {Set<number>} */
@@ -87,14 +88,23 @@ async function begin() {
     stdLibURL: `${folder}library.zip`,
   });
   const place = pyodide.runPython("import site; site.getsitepackages()[0]");
+  const folders = new Set();
   for (const { name, bytes } of entries(modules)) {
     const path = `${place}/${name}`;
-    pyodide.FS.mkdirTree(path.replace(/\/[^/]*$/, ""));
-    pyodide.FS.writeFile(path, bytes);
+    const home = path.replace(/\/[^/]*$/, "");
+    if (!folders.has(home)) pyodide.FS.mkdirTree(home);
+    folders.add(home);
+    pyodide.FS.writeFile(path, bytes, { canOwn: true }); // not copied: all lie in the one buffer
   }
-  const answer = pyodide.runPython(BRIDGE);
+  const [answer, load] = pyodide.runPython(BRIDGE);
   postMessage({ ready: true, pauses: "Suspending" in WebAssembly });
+  setTimeout(() => idle(load), IDLE_MS);
   return answer;
+}
+
+/** What the next questions are likely to need is loaded while there are none. @param {() => boolean} load */
+function idle(load) {
+  if (under.length || load()) setTimeout(() => idle(load), IDLE_MS);
 }
 
 self.addEventListener("message", async ({ data }) => {
