@@ -202,6 +202,29 @@ def test_scripts_go_by_the_rules_of_a_release(
     assert rows("0.33.0") == now
 
 
+def test_blocks_that_were_not_cached_wait_their_turn_before_0_24(tool: ModuleType) -> None:
+    """By ``BlockPool.free_blocks`` of both: the last prompt finds a block more once they are used first."""
+    prompts = [(0, [[100, 12]], 2), (5, [[200, 5]], 1), (8, [[200, 11]], 3), (12, [[100, 14]], 2)]
+    script = {
+        "engine": {
+            "num_gpu_blocks": 6, "groups": [{"type": "full", "block_size": 4}], "max_num_seqs": 8,
+            "max_num_batched_tokens": 32, "enable_prefix_caching": True, "max_model_len": 64,
+        },
+        "requests": [
+            {"arrival_step": at, "prompt": prompt, "output": [[1000 * at + 1000, count]]}
+            for at, prompt, count in prompts
+        ],
+    }  # fmt: skip
+    found = {
+        version: [
+            each["cached_tokens_all"]
+            for each in tool.by_rules(script, version).play().to_dict()["requests"]
+        ]
+        for version in ("0.23.0", "0.24.0")
+    }
+    assert found == {"0.23.0": [0, 0, 4, 0], "0.24.0": [0, 0, 4, 4]}
+
+
 FOLLOWED = {
     (engine, version)
     for engine in ("vllm", "sglang")

@@ -170,6 +170,19 @@ def _chunked_states(setup: VllmSetup) -> Why:
     )
 
 
+def _whole_states(setup: VllmSetup) -> Why:
+    """Cached states a request's length apart, which are no multiple of the hashes' blocks."""
+    pages = Pages(setup)
+    if not pages.caching or not pages.whole_states:
+        return None
+    return Against(
+        f"states of a model without attention are cached {setup.context:,} tokens apart, and prefixes are "
+        "hashed in blocks",
+        "enable_prefix_caching=false, or block_size=16",
+        {"enable_prefix_caching": False},
+    )
+
+
 def narrowest_window(model: ModelSpec) -> int | None:
     """Tokens of the narrowest window of a model's; None where it has none."""
     kinds = (kind for kind, _ in model.stores)
@@ -309,6 +322,13 @@ START_RULES = (
         why=_chunked_states,
         source="vLLM, model_executor/models/config.py: chunked prefill is required for mamba prefix caching",
         since=(0, 15, 0),
+    ),
+    StartRule(
+        name="whole_states",
+        why=_whole_states,
+        source="vLLM 0.12 to 0.14, UnitaryKVCacheCoordinator: assumes hash_block_size == block_size",
+        since=(0, 12, 0),
+        until=(0, 15, 0),
     ),
     StartRule(
         name="connector_groups",
