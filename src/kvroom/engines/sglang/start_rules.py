@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
-<<<<<<< HEAD
 from kvroom.engines.flags import plain_args
-=======
 from kvroom.engines.sglang.answer import resolved
->>>>>>> main
 from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.start_rules import (
     Against,
@@ -21,22 +18,7 @@ from kvroom.engines.start_rules import (
     too_old,
     uneven_mlp,
 )
-<<<<<<< HEAD
 from kvroom.scenario.values import number_of
-from kvroom.sharding.deployment import Deployment
-
-
-def _whole_gb(deployment: Deployment) -> Against | None:
-    size = plain_args(deployment.args).get("hicache_size")
-    number = number_of(size) if isinstance(size, str) else size
-    if not isinstance(number, float) or isinstance(size, int) or "." not in str(size):
-        return None
-    whole = max(1, int(number))
-    return Against(
-        f"--hicache-size takes whole GB, and {size} is none",
-        f"--hicache-size {whole}",
-        {"hicache_size": whole},
-=======
 from kvroom.sharding.deployment import Deployment
 
 Why = Against | None
@@ -69,7 +51,19 @@ def _grouped_drafts(deployment: Deployment) -> Why:
     return Against(
         f"SGLang does not draft by {args.draft.algorithm} with data-parallel attention",
         "EAGLE, or --tp without --enable-dp-attention",
->>>>>>> main
+    )
+
+
+def _whole_gb(deployment: Deployment) -> Why:
+    size = plain_args(deployment.args).get("hicache_size")
+    number = number_of(size) if isinstance(size, str) else size
+    if not isinstance(number, float) or "." not in str(size):
+        return None
+    whole = max(1, int(number))
+    return Against(
+        f"--hicache-size takes whole GB, and {size} is none",
+        f"--hicache-size {whole}",
+        {"hicache_size": whole},
     )
 
 
@@ -92,11 +86,6 @@ START_RULES = (
         source="SGLang, Fp8MoEMethod.create_weights: not divisible by weight quantization block_n",
     ),
     StartRule(
-<<<<<<< HEAD
-        name="hicache_size",
-        why=_whole_gb,
-        source="SGLang 0.4.6 to 0.5.23, server_args.py: --hicache-size, type=int",
-=======
         name="paged_trees",
         why=_paged_trees,
         source="SGLang 0.5.14, _handle_eagle_family and _handle_ngram: topk > 1 with page_size > 1",
@@ -105,7 +94,11 @@ START_RULES = (
         name="grouped_drafts",
         why=_grouped_drafts,
         source="SGLang 0.5.14, _handle_eagle_family and _handle_ngram: does not support dp attention",
->>>>>>> main
+    ),
+    StartRule(
+        name="hicache_size",
+        why=_whole_gb,
+        source="SGLang 0.4.6 to 0.5.23, server_args.py: --hicache-size, type=int",
     ),
     StartRule(name="mlp_width", why=uneven_mlp, source="SGLang, distributed/utils.py: divide"),
 )
