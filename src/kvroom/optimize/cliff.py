@@ -1,7 +1,7 @@
-"""Where it breaks: the same requests at rising rates, or on fewer and fewer blocks.
+"""Where a deployment breaks: the same requests at rising rates, or on fewer and fewer blocks.
 
 A cliff is where p99 of the time to first token leaves the level of the easy end, or where an objective
-is missed first.
+is first missed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def parse_range(text: str, field: str = "--cliff") -> CliffRange:
 
 
 class Hurried:
-    """The requests of ``source`` at ``rate`` a second, on average, in place of its own ``usual`` rate."""
+    """The requests of ``source`` at ``rate`` a second on average, instead of its own ``usual`` rate."""
 
     def __init__(self, source: Trace, usual: float, rate: float) -> None:
         self.hash_tokens = source.hash_tokens
@@ -112,7 +112,7 @@ class CliffPoint:
 
 
 def figures(answer: dict[str, Any]) -> dict[str, Any]:
-    """Of a simulation's answer what a sweep compares."""
+    """The figures of a simulation's answer that a sweep compares."""
     a = answer
     return {
         "ttft_p50_s": a["ttft_s"]["p50"],

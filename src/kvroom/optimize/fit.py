@@ -131,8 +131,8 @@ def fit(
     *,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Fit:
-    """What fits the machine of ``keys`` (those of a Scenario but the model): all known models, or ``model``'s
-    files. ``progress`` hears how many models of how many are done."""
+    """What fits the machine of ``keys`` (those of a Scenario except the model): all known models, or
+    the files of ``model``. ``progress`` is told how many models of how many are done."""
     engines = [engine.name for engine in all_engines() if engine.own_card]
     base = {"engine": engines[0], "context_tokens": 8192, **keys, "concurrency": 1}
     if base["engine"] not in engines:
@@ -181,8 +181,8 @@ def _head(question: Scenario) -> dict[str, Any]:
 
 
 def _worth_a_row(tokens: int) -> list[str]:
-    """Models that write answers of so many ``tokens``, one of each shape: checkpoints of another width are
-    the same files here."""
+    """Models that can write answers of ``tokens`` tokens, one of each shape: checkpoints of another
+    width are the same files here."""
     seen: set[tuple[Any, ...]] = set()
     names = []
     for name in catalogue.names():
@@ -276,8 +276,8 @@ _TAGS = {"bf16": "BF16", "fp16": "F16"}
 
 
 def chosen(rows: Sequence[FittedFile]) -> FittedFile | None:
-    """The file to take: the widest that lies on the cards whole, else the quickest of those that lose
-    little; None where none runs."""
+    """The file to take: the widest that lies wholly on the cards, else the quickest of those that lose
+    little quality; None where none runs."""
     whole = next((row for row in rows if row.on_gpu), None)
     partly = [row for row in rows if row.starts]
     little = [row for row in partly if (row.perplexity_ratio or 0) <= LITTLE_LOSS] or partly
@@ -285,7 +285,7 @@ def chosen(rows: Sequence[FittedFile]) -> FittedFile | None:
 
 
 def _commands(rows: Sequence[FittedFile], question: Scenario) -> tuple[str, ...]:
-    """How the widest file that fits is started by what people run on their own machines."""
+    """How to start the widest file that fits, with the programs that people run on their own machines."""
     row = chosen(rows)
     if row is None:
         return ()

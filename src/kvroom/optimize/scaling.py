@@ -111,7 +111,7 @@ def at(scenario: Scenario, settings: Settings, field: str = "--scale-to") -> Sce
 
 
 def always(scenario: Scenario) -> Scenario:
-    """``scenario`` with as many replicas as its autoscaler may start, from the beginning to the end."""
+    """``scenario`` with as many replicas as its autoscaler may start, all the time."""
     assert scenario.fleet is not None and scenario.fleet.autoscale is not None
     most = scenario.fleet.autoscale.max or scenario.replicas
     rule = Autoscaling(min=most, max=most)
@@ -142,7 +142,7 @@ class ScalePoint:
 
     @property
     def cost(self) -> float:
-        """What is to be small: dollars, or GPU hours where there is no price."""
+        """The cost to minimise: dollars, or GPU hours where there is no price."""
         return self.gpu_hours_per_day if self.usd_per_day is None else self.usd_per_day
 
     @property
@@ -219,7 +219,7 @@ def best_of(points: Iterable[ScalePoint]) -> ScalePoint | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScaleSweep(Shown):
-    """The settings that were tried, fewer where ``watch`` ended it, and the fleet that never changes."""
+    """The settings that were tried (fewer where ``watch`` ended it), and a fleet of constant size."""
 
     TITLE = "What an autoscaler should aim at"
 
@@ -239,7 +239,7 @@ class ScaleSweep(Shown):
         return best_of(self.points)
 
     def summary(self) -> str:
-        """The best target, what it costs a day, and against what."""
+        """The best target, its cost a day, and what it is compared with."""
         tried = " and ".join(f"{o.key} from {o.values[0]:g} to {o.values[-1]:g}" for o in self.over)
         if not self.points:
             return "It was stopped before any target was tried."
@@ -323,7 +323,7 @@ def sweep(
 
 
 def check_objectives(slo: Sequence[Objective]) -> None:
-    """KvroomError where nothing says which settings hold."""
+    """KvroomError where no objective says which settings are good enough."""
     if not slo:
         fix = "Add --slo ttft_p95=2s."
         raise KvroomError("--slo", None, "is needed, to tell which targets hold", fix)

@@ -34,7 +34,7 @@ SLOWEST, FASTEST = 1e6, 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """So many replicas of each kind (``prefill`` 0: each does both) and what came of it."""
+    """So many replicas of each kind (``prefill`` 0: each does both) and their results."""
 
     prefill: int
     decode: int
@@ -94,7 +94,7 @@ class Splits(Shown):
 
 
 class Stopped(Exception):
-    """The watcher has had enough."""
+    """The watcher ended the run."""
 
 
 class _Hunt:

@@ -126,7 +126,7 @@ def parse(text: str) -> tuple[str, list[Value]]:
 
 
 def _value(key: str, text: str) -> Value:
-    """A value as its key takes it: tokens, a number, or the text itself."""
+    """A value in the form that its key takes: tokens, a number, or the text itself."""
     name = key.rpartition(".")[2]
     if key.startswith("engine_args."):
         try:

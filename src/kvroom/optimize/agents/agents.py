@@ -1,4 +1,4 @@
-"""Sessions and a deployment in, how many hold and what each change is worth out."""
+"""From sessions and a deployment to how many sessions hold and what each change is worth."""
 
 from __future__ import annotations
 

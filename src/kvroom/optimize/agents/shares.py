@@ -31,7 +31,7 @@ Play = Callable[["SeedDraw"], SeedHeld | KvroomError]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lent:
-    """What all who play draws hold."""
+    """What all processes that play draws hold."""
 
     scenario: Scenario
     sessions: Sessions

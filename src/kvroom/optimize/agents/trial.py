@@ -56,7 +56,8 @@ class AgentTrial:
 
 
 class Recomputed:
-    """What of the prompts was computed before and is gone: told of each request that is over."""
+    """Counts the prompt tokens that were computed before and have been evicted; it is told of each
+    request that is over."""
 
     def __init__(self, clock: StepClock, name_tokens: int, count_from: int) -> None:
         self.clock = clock
@@ -112,8 +113,8 @@ def tried(
     short: bool = False,
     watch: Watch | None = None,
 ) -> AgentTrial:
-    """Serve so many sessions at a time; KvroomError where the engine would not start. ``short``: it ends
-    where so many first tokens come too late that the objective can only be missed."""
+    """Serve so many sessions at a time; KvroomError where the engine would not start. ``short``: it
+    ends once so many first tokens are late that the objective can only be missed."""
     source = sessions.at_once(users, calls_of(users), seed)
     warmup = usual_warmup(source)
     assert workings.timing is not None

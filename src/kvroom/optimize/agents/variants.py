@@ -1,4 +1,4 @@
-"""What else a deployment of agents might be: tiers, a narrower cache, more cards, routers."""
+"""Alternatives to a deployment of agents: tiers, a narrower cache, more cards, routers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Variant:
     keys: Mapping[str, Any]
 
     def of(self, scenario: Scenario) -> Scenario:
-        """``scenario`` so changed."""
+        """``scenario`` with this change."""
         keys = scenario.differences()
         if set(self.keys) & set(LAYOUT):
             keys = {key: value for key, value in keys.items() if key not in LAYOUT}

@@ -1,4 +1,4 @@
-"""The answer of a day: a verdict, the hours, what they rest on."""
+"""The answer for a day: a verdict, the hours, and what they rest on."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Day(Shown):
         return f"{deployment.layout.gpus} x {deployment.device.name}"
 
     def _alone(self) -> str:
-        """What a replica with next to nothing to do takes, where that is too much."""
+        """How long requests take on an almost idle replica, where that is already too long."""
         least = self.figures["sample"]["levels"][0]
         return (
             f": at a twentieth of its load one takes {show_seconds(least['ttft_p95_s'])} to the first "

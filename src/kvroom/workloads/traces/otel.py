@@ -76,7 +76,7 @@ def _spans(values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _check_parents(span: Mapping[str, Any], parents: OrderedDict[tuple[str, str], str]) -> None:
-    """KvroomError where a span is its own forebear."""
+    """KvroomError where a span is its own ancestor."""
     trace, own = str(span.get("traceId") or ""), str(span.get("spanId") or "")
     parent = str(span.get("parentSpanId") or "")
     if not own or not parent:
