@@ -9,7 +9,6 @@ other.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 from typing import Any
@@ -33,8 +32,10 @@ def spare(scheduler: Any) -> None:
     if hasattr(module, "record_function_or_nullcontext"):
         module.record_function_or_nullcontext = lambda *_: nothing  # names stretches for a profiler
     written = getattr(scheduler, "_make_cached_request_data", None)
-    if written is not None and "running_reqs" in inspect.signature(written).parameters:
-        scheduler._make_cached_request_data = lambda *_, **__: None  # for workers; later releases
+    empty = getattr(getattr(module, "CachedRequestData", None), "make_empty", None)
+    if written is not None and empty is not None:
+        none = empty()  # what workers know of already
+        scheduler._make_cached_request_data = lambda *_, **__: none
     grammars: Any = getattr(scheduler, "structured_output_manager", None)
     if hasattr(grammars, "accept_tokens"):
         grammars.accept_tokens = lambda *_: True  # no request has a grammar
