@@ -33,7 +33,8 @@ def spare(scheduler: Any) -> None:
         module.record_function_or_nullcontext = lambda *_: nothing  # names stretches for a profiler
     written = getattr(scheduler, "_make_cached_request_data", None)
     empty = getattr(getattr(module, "CachedRequestData", None), "make_empty", None)
-    if written is not None and empty is not None:
+    alone = getattr(scheduler, "connector", None) is None  # a connector reads it too
+    if written is not None and empty is not None and alone:
         none = empty()  # what workers know of already
         scheduler._make_cached_request_data = lambda *_, **__: none
     grammars: Any = getattr(scheduler, "structured_output_manager", None)
