@@ -1,7 +1,7 @@
 """SGLang's flags as a Scenario gives them: checked, and those that bear on memory under one roof.
 
-Names are those of ``sglang.launch_server`` with underscores, of any release: one that a release does
-not know has no effect on its answer. SglangFlags without bearing on cache memory are passed over.
+Names are those of ``sglang.launch_server`` with underscores, of any release: one that the named
+release lacks is refused (``flags.ini``). SglangFlags without bearing on cache memory are passed over.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class SglangFlags:
     draft_steps: int | None = None
     draft_topk: int | None = None
     draft_tokens: int | None = None
+    ngram_breadth: int = 10
     a2a: str = "none"
     lora: bool = False
     two_batches: bool = False
@@ -232,6 +233,7 @@ READERS: dict[str, tuple[str, read.Reader]] = {
     "speculative_num_steps": ("draft_steps", read.count),
     "speculative_eagle_topk": ("draft_topk", read.count),
     "speculative_num_draft_tokens": ("draft_tokens", read.count),
+    "speculative_ngram_max_bfs_breadth": ("ngram_breadth", read.count),
     "moe_a2a_backend": ("a2a", read.text),
     "enable_lora": ("lora", read.switch),
     "enable_two_batch_overlap": ("two_batches", read.switch),
