@@ -1,7 +1,8 @@
 """How the house stands: ``python tools/house.py`` prints its measures, which tests hold to their limits.
 
 Files, lines, the median and the largest module, class names that stand twice, one-letter names, names that
-do not say what they hold, engines' names outside their folders, and circles of imports (those for types and those within functions counted).
+do not say what they hold, engines' names outside their folders, and circles of imports (those for types and
+those within functions counted).
 """
 
 from __future__ import annotations
