@@ -68,8 +68,8 @@ class SchedulerConfig:
     """Freed blocks that were not cached are used again after those that were freed before them, cached or
     not; else before all that are cached."""
     bounding_batches: int | None = None
-    """A newcomer's windows are counted at their reach and so many batches at most, 0: at all of its prompt, and
-    keep nothing for steps in flight. None: at those that may be in flight, for which they keep it."""
+    """A newcomer's windows are counted at their reach and so many batches at most, 0: at all of its prompt,
+    and keep nothing for steps in flight. None: at those that may be in flight, which they keep."""
     passes_over: bool = False
     """A whole prompt that a step has no tokens left for is passed over, and those passed over queue the other
     way round for the next step; else it holds up those behind it."""
