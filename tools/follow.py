@@ -397,6 +397,7 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
         tries_others=rules.priority_tries_others,
         lone_prompt_uncapped=rules.lone_prompt_uncapped,
         passes_over=rules.passes_over,
+        in_turn=not rules.uncached_first,
         state_short_of_end=rules.state_short_of_end,
     )
     if not rules.chunks_told:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from engine.loads import Load
 from kvroom import engines
@@ -34,6 +36,18 @@ class Trail:
             )
         )
 
+    @property
+    def told(self) -> list[int]:
+        """How many steps, tokens, hits and preemptions, the most blocks, and a checksum of every step."""
+        return [
+            len(self.steps),
+            sum(tokens for step in self.steps for _, tokens in step[0]),
+            sum(cached for step in self.steps for _, cached in step[1]),
+            sum(len(step[2]) for step in self.steps),
+            max(step[3] for step in self.steps),
+            crc32(json.dumps(self.steps, separators=(",", ":")).encode()),
+        ]
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -46,6 +60,8 @@ class Comparison:
     first: str = ""
     """The first step that differs, in words."""
     refused: str = ""
+    told: tuple[list[int], list[int]] = ([], [])
+    """``Trail.told`` of both."""
 
 
 def planned(load: Load) -> Workings:
@@ -66,7 +82,8 @@ def compared(engine: InstalledEngine, load: Load) -> Comparison:
     begun = engine.ask("begin")
     if "error" in begun:
         raise KvroomError("engine", load.name, begun["message"], "Look at the load.")
-    stepped = InstalledScheduler(engine, facts_of(begun, asked.told), texts=load.texts)
+    drafts = rules.setup.drafts
+    stepped = InstalledScheduler(engine, facts_of(begun, asked.told), drafts, texts=load.texts)
     engines_own = play(stepped, load.served(begun["hash_tokens"]), on_scheduled=theirs)
     return Comparison(
         load,
@@ -74,6 +91,7 @@ def compared(engine: InstalledEngine, load: Load) -> Comparison:
         ours,
         engines_own,
         _first(own, theirs),
+        told=(own.told, theirs.told),
     )
 
 

@@ -14,6 +14,36 @@ PYTHON = os.environ.get("KVROOM_SGLANG", "")
 """The Python that has sglang."""
 RELEASE = os.environ.get("KVROOM_SGLANG_RELEASE", "0.5.23")
 CONTEXT = 2048
+HEAD = {"speculative_draft_model_path": "draft"}
+"""A head of which nothing is known: one layer like the model's own."""
+DRAFTS: tuple[dict[str, Any], ...] = (
+    {"speculative_algorithm": "NGRAM"},
+    {
+        "speculative_algorithm": "NGRAM",
+        "speculative_num_draft_tokens": 6,
+        "speculative_ngram_max_bfs_breadth": 1,
+    },
+    {
+        "speculative_algorithm": "EAGLE",
+        "speculative_num_steps": 3,
+        "speculative_eagle_topk": 1,
+        **HEAD,
+    },
+    {
+        "speculative_algorithm": "EAGLE3",
+        "speculative_num_steps": 4,
+        "speculative_eagle_topk": 4,
+        "speculative_num_draft_tokens": 8,
+        **HEAD,
+    },
+    {
+        "speculative_algorithm": "STANDALONE",
+        "speculative_num_steps": 2,
+        "speculative_eagle_topk": 1,
+        "speculative_draft_model_path": "llama-3.2-1b",
+    },
+)
+"""Ways of drafting: looked up in the text as a tree and as a line, a head's line and tree, a small model."""
 
 
 def drawn(seed: int, release: str = RELEASE) -> Load:
@@ -56,4 +86,14 @@ def drawn(seed: int, release: str = RELEASE) -> Load:
             prompt = [(fresh, own)]
         requests.append((step, tuple(prompt), ((fresh + own, answer),), 0))
         fresh += own + answer
+    if dice.random() < 0.4:
+        args |= dice.choice(DRAFTS)
+        if args["speculative_algorithm"] == "NGRAM" and args.get("page_size", 1) > 1:
+            args["speculative_ngram_max_bfs_breadth"] = 1  # trees over pages are refused
+        scenario["speculation"] = {
+            "method": {"STANDALONE": "draft"}.get(
+                args["speculative_algorithm"], args["speculative_algorithm"].lower()
+            ),
+            "acceptance_rate": dice.choice([0.4, 0.7, 0.95]),
+        }
     return Load(f"{seed}: {args}", scenario, requests)

@@ -52,6 +52,17 @@ def test_runs_of_decode_steps_are_steps(seed):
     same_in_runs(case)
 
 
+@settings(max_examples=200)
+@given(SEEDS)
+def test_jumps_are_steps_where_uncached_blocks_wait_their_turn(seed):
+    """As before vLLM 0.24: freed blocks without a key queue behind cached ones."""
+    dice = random.Random(seed)
+    case = (some_case if seed % 2 else some_chats)(dice)
+    config = replace(case.engine.config, in_turn=True)
+    case.engine = replace(case.engine, config=config)
+    same(case, dice)
+
+
 def test_who_comes_first_in_a_step_is_found_first():
     """A prompt that holds another's answer, computed three tokens a step while that is generated: both fill
     the same block in one step, and the one that was admitted first has it found."""

@@ -202,10 +202,34 @@ def test_scripts_go_by_the_rules_of_a_release(
     assert rows("0.33.0") == now
 
 
+def test_blocks_that_were_not_cached_wait_their_turn_before_0_24(tool: ModuleType) -> None:
+    """By ``BlockPool.free_blocks`` of both: the last prompt finds a block more once they are used first."""
+    prompts = [(0, [[100, 12]], 2), (5, [[200, 5]], 1), (8, [[200, 11]], 3), (12, [[100, 14]], 2)]
+    script = {
+        "engine": {
+            "num_gpu_blocks": 6, "groups": [{"type": "full", "block_size": 4}], "max_num_seqs": 8,
+            "max_num_batched_tokens": 32, "enable_prefix_caching": True, "max_model_len": 64,
+        },
+        "requests": [
+            {"arrival_step": at, "prompt": prompt, "output": [[1000 * at + 1000, count]]}
+            for at, prompt, count in prompts
+        ],
+    }  # fmt: skip
+    found = {
+        version: [
+            each["cached_tokens_all"]
+            for each in tool.by_rules(script, version).play().to_dict()["requests"]
+        ]
+        for version in ("0.23.0", "0.24.0")
+    }
+    assert found == {"0.23.0": [0, 0, 4, 0], "0.24.0": [0, 0, 4, 4]}
+
+
 FOLLOWED = {
     (engine, version)
     for engine in ("vllm", "sglang")
-    for version in json.loads((TESTS / f"golden/followed/{engine}.json").read_text())["releases"]
+    for data in [json.loads((TESTS / f"golden/followed/{engine}.json").read_text())]
+    for version in [*data["releases"], *data.get("alike", ())]
 }
 
 
@@ -218,11 +242,11 @@ def test_what_a_release_said_is_what_the_rules_say(
     for name, scenario, figures in rows.of(version):
         own = tool.figures(tool.question(tool.FollowCase(name, scenario), engine, version))
         assert list(own) == figures, name
+    told = rows.runs(version)
     for name, script in tool.scripts(None):
-        told = rows.scripts.get(name, {}).get(version)
-        if told is not None:
+        if name in told:
             only = {"engine": script["engine"], "requests": script["requests"]}
-            assert tool.served(tool.by_rules(only, version).play().to_dict()) == told, name
+            assert tool.served(tool.by_rules(only, version).play().to_dict()) == told[name], name
 
 
 def test_rows_of_releases_are_held_once_while_they_are_the_same(

@@ -203,3 +203,15 @@ def test_what_falls_back_to_the_first_engine_is_said(
     said = [each for each in made.warnings if "first engine, V0" in each]
     assert bool(said) == bool(why)
     assert not why or f"({why})" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "starts"), [("0.11.2", True), ("0.13.0", False), ("0.15.0", True)]
+)
+def test_states_alone_are_cached_at_a_requests_length(version: str, starts: bool) -> None:
+    """As 0.11.2 prints it, 862 blocks of 8,192 tokens; 0.13.0 asserts that its hashes' blocks are as long."""
+    made = planned(MAMBA, version, args={"enable_prefix_caching": True})
+    assert made.verdict.starts == starts
+    assert version != "0.11.2" or blocks(made)[::2] == (862, 7_061_504)
+    told = {"enable_prefix_caching": True, "block_size": 16}
+    assert planned(MAMBA, version, args=told).verdict.starts

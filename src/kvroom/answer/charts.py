@@ -152,8 +152,10 @@ def curve(points: Sequence[tuple[float, float]], title: str, *, labelled: bool =
         marks += [
             element("circle", cx=_at(x), cy=_at(y), r=3, fill="var(--dot)") for x, y in places
         ]
-        told = [f"{number(x)}: {number(y, 3)}" for x, y in points]
-        marks += _labels([(*place, label) for place, label in zip(places, told, strict=True)])
+        points_text = [f"{number(x)}: {number(y, 3)}" for x, y in points]
+        marks += _labels(
+            [(*place, label) for place, label in zip(places, points_text, strict=True)]
+        )
     return svg(title, *marks, viewBox=f"0 0 {WIDTH} {height}")
 
 

@@ -131,8 +131,10 @@ def chained(explanations: Iterable[Explanation]) -> Iterator[Explanation]:
     keys = {e.figure: None for e in all_told}
     matched: dict[str, list[str]] = {}
     for e in all_told:
-        found = [key for pattern in e.of for key in _matching(pattern, e.figure, keys, matched)]
-        of = tuple(key for key in dict.fromkeys(found) if key != e.figure)
+        keys_found = [
+            key for pattern in e.of for key in _matching(pattern, e.figure, keys, matched)
+        ]
+        of = tuple(key for key in dict.fromkeys(keys_found) if key != e.figure)
         yield e if of == e.of else replace(e, of=of)
 
 

@@ -115,8 +115,8 @@ def today() -> date:
     """The day of a report (``SOURCE_DATE_EPOCH`` wins, for reports that are to be the same again)."""
     from datetime import UTC, datetime
 
-    told = os.environ.get("SOURCE_DATE_EPOCH", "")
-    moment = datetime.fromtimestamp(int(told), UTC) if told.isdecimal() else datetime.now(UTC)
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
     return moment.date()
 
 
@@ -125,5 +125,5 @@ def prices_of(questions: Iterable[Scenario]) -> list[str]:
     from kvroom.hardware.prices import in_words, priced
     from kvroom.hardware.reader import resolve
 
-    found = (in_words(priced(resolve(q.gpu), q.prices or {})) for q in questions)
-    return list(dict.fromkeys(found))
+    prices = (in_words(priced(resolve(q.gpu), q.prices or {})) for q in questions)
+    return list(dict.fromkeys(prices))

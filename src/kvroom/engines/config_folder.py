@@ -23,7 +23,9 @@ def with_architecture(folder: str) -> None:
     if config.get("architectures"):
         return
     auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
-    known = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    known = dict(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    if "vision_config" in config:
+        known |= getattr(auto, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", {})
     if config.get("model_type") in known:
         path.write_text(json.dumps(config | {"architectures": [known[config["model_type"]]]}))
 

@@ -22,6 +22,9 @@ from kvroom.scenario.speculation import (
 class DraftFlags:
     """How an engine is told to draft; this one has no flags for it."""
 
+    model_flag = ""
+    """The flag that names the draft model, where one does by itself."""
+
     def read(self, args: Mapping[str, Any]) -> Speculation | None:
         """What the flags ask for; None where nothing is drafted."""
         return None
@@ -29,6 +32,10 @@ class DraftFlags:
     def write(self, speculation: Speculation) -> dict[str, Any]:
         """The flags that ask for it."""
         return {}
+
+    def head(self, method: str, config: dict[str, Any]) -> dict[str, Any]:
+        """The config of a head that drafts for the model of ``config``, one layer like its own."""
+        return config
 
     def comparable(
         self, flags: dict[str, Any], speculation: Speculation, written: Mapping[str, Any]

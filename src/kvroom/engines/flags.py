@@ -59,6 +59,17 @@ def plain_args(args: Mapping[str, Any]) -> dict[str, Any]:
     return {plain_name(key): value for key, value in args.items() if value is not None}
 
 
+def fields_of(
+    readers: Mapping[str, tuple[str, Reader]], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The ``given`` flags that ``readers`` read, each by the field that its reader fills."""
+    return {
+        field: reader(f"engine_args.{name}", given[name])
+        for name, (field, reader) in readers.items()
+        if given.get(name) is not None
+    }
+
+
 def value_of(text: str) -> Any:
     """A flag's value: a number, true or false, JSON, ``32K`` (binary) or ``32k`` (decimal), or a word."""
     scaled = _SCALED.fullmatch(text)

@@ -104,9 +104,9 @@ def find(name: Any) -> Device:
         return slice_of(find(card), profile)
     data = _load()
     key = key_of(name)
-    found = data["index"].get(key)
-    if found is not None:
-        return _device(found)
+    device = data["index"].get(key)
+    if device is not None:
+        return _device(device)
     if len(names := names_in(name)) > 1:
         return cards_together([find(part) for part in names])
     sized = _of_size(name)
@@ -126,19 +126,19 @@ def find(name: Any) -> Device:
 
 def _of_size(name: str) -> Device | None:
     """A chip whose memory is its machine's, and sold in sizes: ``Apple-M4-Max-64GB``."""
-    found = _ENDS_IN_SIZE.fullmatch(name.strip())
-    base = _load()["index"].get(key_of(found[1])) if found else None
+    match = _ENDS_IN_SIZE.fullmatch(name.strip())
+    base = _load()["index"].get(key_of(match[1])) if match else None
     device = _device(base) if base else None
-    if found is None or device is None or not device.unified_memory:
+    if match is None or device is None or not device.unified_memory:
         return None
-    sold = int(found[2]) * 10**9
+    sold = int(match[2]) * 10**9
 
     def scaled(size: int | None) -> int | None:
         return None if size is None else size * sold // device.sold_bytes
 
     return replace(
         device,
-        name=f"{device.name}-{found[2]}GB",
+        name=f"{device.name}-{match[2]}GB",
         aliases=(),
         sold_bytes=sold,
         driver_bytes=scaled(device.driver_bytes),

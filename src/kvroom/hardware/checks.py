@@ -50,11 +50,11 @@ _PREFIX = ("", "k", "m", "g", "t", "p", "e")
 def _rate_text(name: str, text: str, unit: str) -> float:
     """A rate as people write it, decimal."""
     of_bytes = unit == "bytes per second"
-    found = _RATE.fullmatch(text.strip())
-    if found is None or of_bytes != found[3].lower().startswith("b"):
+    match = _RATE.fullmatch(text.strip())
+    if match is None or of_bytes != match[3].lower().startswith("b"):
         example = "3.35TB/s" if of_bytes else "989TFLOPS"
         raise KvroomError(name, text, "is no rate", f"Write {example}, or {unit} as a number.")
-    return number(name, found[1], f"Write {unit}.") * 1000.0 ** _PREFIX.index(found[2].lower())
+    return number(name, match[1], f"Write {unit}.") * 1000.0 ** _PREFIX.index(match[2].lower())
 
 
 def check_size(name: str, value: Any) -> int:
@@ -87,13 +87,13 @@ def assign(obj: object, **values: Any) -> None:
 
 def checked(cls: Any, value: Any, name: str, required: tuple[str, ...]) -> dict[str, Any]:
     """``value``'s keys as arguments of ``cls``: unknown and missing ones are KvroomErrors."""
-    given = check_mapping(name, value, tuple(field.name for field in fields(cls)))
+    keys = check_mapping(name, value, tuple(field.name for field in fields(cls)))
     for key in required:
-        if given.get(key) is None:
+        if keys.get(key) is None:
             fix = f"Give {', '.join(required)}."
-            raise KvroomError(f"{name}.{key}", given.get(key), "is missing", fix)
+            raise KvroomError(f"{name}.{key}", keys.get(key), "is missing", fix)
     optional = {field.name for field in fields(cls) if field.name not in required}
-    return {key: value for key, value in given.items() if not (value is None and key in optional)}
+    return {key: value for key, value in keys.items() if not (value is None and key in optional)}
 
 
 def plain(obj: Any) -> dict[str, Any]:

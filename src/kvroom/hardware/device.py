@@ -197,8 +197,8 @@ class Device:
             fix = "Write true or false."
             raise KvroomError("gpu.unified_memory", self.unified_memory, "is not a yes or no", fix)
         peaks = check_mapping("gpu.flops_per_s", self.flops_per_s, DTYPES)
-        known = (*(one_field.name for one_field in fields(self)), REST)
-        sources = check_mapping("gpu.sources", self.sources, known)
+        names = (*(one_field.name for one_field in fields(self)), REST)
+        sources = check_mapping("gpu.sources", self.sources, names)
         if not isinstance(self.aliases, list | tuple):
             raise KvroomError(
                 "gpu.aliases", self.aliases, "is not a list", "Write a list of names."

@@ -71,13 +71,13 @@ def profiles(device: Device) -> tuple[MigProfile, ...]:
 
 def profile_of(device: Device, name: str) -> MigProfile:
     """The profile of that name; KvroomError (field ``gpu``) where ``device`` has none such."""
-    known = {profile.name: profile for profile in profiles(device)}
-    if name.strip().lower() in known:
-        return known[name.strip().lower()]
-    if not known:
+    by_name = {profile.name: profile for profile in profiles(device)}
+    if name.strip().lower() in by_name:
+        return by_name[name.strip().lower()]
+    if not by_name:
         fix = f"Cards with it: {', '.join(_SIZES)}."
         raise KvroomError("gpu", device.name, "is cut into no MIG slices that are known", fix)
-    fix = did_you_mean(name, known, f"It has {', '.join(known)}.")
+    fix = did_you_mean(name, by_name, f"It has {', '.join(by_name)}.")
     raise KvroomError("gpu", name, f"is no MIG profile of {device.name}", fix)
 
 
@@ -88,7 +88,7 @@ def slice_of(device: Device, name: str) -> Device:
     def part(size: int | None) -> int | None:
         return None if size is None else max(1, int(size * profile.memory))
 
-    told = Source("assumed", f"{device.name}'s times the profile's part ({GUIDE})")
+    source = Source("assumed", f"{device.name}'s times the profile's part ({GUIDE})")
     return replace(
         device,
         name=f"{device.name}{MARK}{profile.name}",
@@ -108,15 +108,15 @@ def slice_of(device: Device, name: str) -> Device:
         scale_up=None,
         tdp_w=None,
         usd_per_hour=None,
-        sources={REST: told},
+        sources={REST: source},
     )
 
 
 def check_together(device: Device, names: tuple[str, ...]) -> None:
     """Refuse slices that one card has no room for."""
-    made = [profile_of(device, name) for name in names]
-    memory = sum((profile.memory for profile in made), Fraction())
-    compute = sum((profile.compute for profile in made), Fraction())
+    slices = [profile_of(device, name) for name in names]
+    memory = sum((profile.memory for profile in slices), Fraction())
+    compute = sum((profile.compute for profile in slices), Fraction())
     if memory > 1 or compute > 1:
         over = "memory" if memory > 1 else "multiprocessors"
         fix = "Take fewer or smaller slices (nvidia-smi mig -lgipp lists placements)."

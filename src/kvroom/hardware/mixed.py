@@ -104,8 +104,8 @@ def cards_in_turn(mixed: Device, cards: Sequence[Device]) -> Device:
 
 
 def _slower(links: Sequence[Link | None]) -> Link | None:
-    known = [link for link in links if link is not None]
-    return min(known, key=lambda link: link.bytes_per_s) if len(known) == len(links) else None
+    there = [link for link in links if link is not None]
+    return min(there, key=lambda link: link.bytes_per_s) if len(there) == len(links) else None
 
 
 def _counted(names: Sequence[str]) -> list[str]:

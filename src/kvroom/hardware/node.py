@@ -104,10 +104,10 @@ class Machine:
         if size is None or self.device.unified_memory:
             return self
         own = self.tier("host") or HOST_MEMORY[self.device.host]
-        said = replace(own, bytes=size, source=Source("measured", "--host-memory"))
+        host = replace(own, bytes=size, source=Source("measured", "--host-memory"))
         others = tuple(tier for tier in self.tiers if tier.name != "host")
         at = sum(other.name in ("sram", "l2", "hbm", "dram", "vram") for other in others)
-        return replace(self, tiers=(*others[:at], said, *others[at:]))
+        return replace(self, tiers=(*others[:at], host, *others[at:]))
 
     def tier(self, name: str) -> Tier | None:
         """The tier of that name, or None."""
@@ -124,11 +124,11 @@ class Machine:
     @classmethod
     def from_dict(cls, value: Any, name: str = "machine") -> Machine:
         """A Machine from its plain form; KvroomError (``name`` is the field told) if it is none."""
-        given = checked(cls, value, name, ("name", "device"))
-        given["device"] = Device.from_dict(given["device"], f"{name}.device")
-        given["tiers"] = parse_items(Tier, given.get("tiers"), f"{name}.tiers")
-        given["links"] = parse_items(Link, given.get("links"), f"{name}.links")
-        return cls(**given)
+        keys = checked(cls, value, name, ("name", "device"))
+        keys["device"] = Device.from_dict(keys["device"], f"{name}.device")
+        keys["tiers"] = parse_items(Tier, keys.get("tiers"), f"{name}.tiers")
+        keys["links"] = parse_items(Link, keys.get("links"), f"{name}.links")
+        return cls(**keys)
 
 
 def parse_items(kind: type[Tier] | type[Link], value: Any, name: str) -> tuple[Any, ...]:

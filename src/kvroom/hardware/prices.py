@@ -32,10 +32,10 @@ FIX = "Write dollars an hour (2.10), {} or owned:30000:years=4:kwh=0.12:utilisat
 @lru_cache(maxsize=1)
 def lists() -> Mapping[str, Any]:
     """The price lists: ``default`` and, for each of ``kinds``, terms, date, source and dollars by card."""
-    found: Mapping[str, Any] = json.loads(
+    content: Mapping[str, Any] = json.loads(
         Path(__file__).with_name("prices.json").read_text(encoding="utf-8")
     )
-    return found
+    return content
 
 
 def kinds() -> tuple[str, ...]:
@@ -77,8 +77,8 @@ def _owned(field: str, text: str) -> tuple[float, dict[str, float]]:
     for part in parts[1:]:
         key, equals, value = part.partition("=")
         if not equals or key not in USUAL:
-            known = did_you_mean(key, USUAL, fix)
-            raise KvroomError(field, part, "is no term of an owned card", known)
+            fix_text = did_you_mean(key, USUAL, fix)
+            raise KvroomError(field, part, "is no term of an owned card", fix_text)
         least = 0.0 if key == "kwh" else 0.01
         use[key] = check_float(
             f"{field}.{key}", number(field, value, fix), low=least, high=HIGHS[key]
@@ -94,8 +94,8 @@ def owned(device: Device, text: str) -> tuple[float, Source]:
     power = watts / 1000 * use["kwh"]
     usd = (dollars / (use["years"] * HOURS_A_YEAR) + power) / use["utilisation"]
     drawn = f"{watts:g} W at ${use['kwh']:g} a kWh" if watts else "power not counted: unknown"
-    told = f"owned: ${dollars:,.0f} over {use['years']:g} years, {drawn}, in use {use['utilisation']:.0%}"
-    return usd, Source("assumed", told)
+    terms = f"owned: ${dollars:,.0f} over {use['years']:g} years, {drawn}, in use {use['utilisation']:.0%}"
+    return usd, Source("assumed", terms)
 
 
 def priced(device: Device, prices: Mapping[str, float | str]) -> Device:

@@ -52,12 +52,12 @@ def device_from_dict(value: Any, source: Source = GIVEN) -> Device:
 
 
 def _from_inline(value: Any, source: Source, known: tuple[str, ...]) -> Device:
-    given = dict(check_mapping("gpu", value, known))
+    card = dict(check_mapping("gpu", value, known))
     for key in _INLINE_KEYS[:3]:
-        if given.get(key) is None:
+        if card.get(key) is None:
             raise KvroomError(f"gpu.{key}", None, "is missing", INLINE)
-    size = check_size("gpu.memory_bytes", given.pop("memory_bytes"))
-    rest = {key: value for key, value in given.items() if value is not None}
+    size = check_size("gpu.memory_bytes", card.pop("memory_bytes"))
+    rest = {key: value for key, value in card.items() if value is not None}
     for key, field in (("link_bytes_per_s", "scale_up"), ("host_link_bytes_per_s", "host_link")):
         rate = rest.pop(key, None)
         if rate is not None:

@@ -3,7 +3,8 @@
 Blocks are whole numbers; 0 is the null block, which stands for "nothing stored" and is never handed
 out. A block is held by as many requests as its count of references says. A free block that still
 carries a key may be hit and taken back: such blocks wait in the order in which they were freed and
-are given away last (LRU). Free blocks without a key are used again at once, the last freed first.
+are given away last (LRU). Free blocks without a key are used again at once, the last freed first, unless
+they wait their turn among the others (``in_turn``).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class BlockPool:
         "_others",
         "_plain",
         "_previous",
+        "in_turn",
         "key_tokens",
         "keys",
         "on_cached",
@@ -37,6 +39,8 @@ class BlockPool:
 
     def __init__(self, total: int) -> None:
         self.total = total
+        self.in_turn = False
+        """Whether free blocks without a key wait behind those that were freed before them, cached or not."""
         self.references = [0]
         self.keys: list[int | None] = [None]
         self.key_tokens = [0]
@@ -132,7 +136,7 @@ class BlockPool:
             references[block] = left
             if left:
                 continue
-            if keys[block] is None:
+            if keys[block] is None and not self.in_turn:
                 plain.append(block)
             else:
                 following[last] = block

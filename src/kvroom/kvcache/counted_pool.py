@@ -77,6 +77,8 @@ class CountedPool(BlockPool):
     def release(self, plain: int, dead: int) -> None:
         """Take back ``plain`` blocks without a key, and ``dead`` cached ones that nobody asks for."""
         self.free += plain + dead
+        if self.in_turn:
+            plain, dead = 0, plain + dead
         self.front += plain
         if dead:
             queue = self._queue
@@ -191,7 +193,8 @@ class CountedPool(BlockPool):
                 left = references[block] - 1
                 references[block] = left
                 if not left:
-                    (plain if keys[block] is None else cached).append(block)
+                    first = keys[block] is None and not self.in_turn
+                    (plain if first else cached).append(block)
         self.free += len(plain) + len(cached)
         self.front += len(plain)
         self._plain += plain

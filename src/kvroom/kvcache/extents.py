@@ -69,6 +69,7 @@ class ExtentPool:
         "_queue",
         "events",
         "free",
+        "in_turn",
         "unit",
         "usable",
     )
@@ -78,6 +79,8 @@ class ExtentPool:
         self.unit = unit
         self.events: KVEvents | None = None
         self.free = usable
+        self.in_turn = False
+        """As ``BlockPool.in_turn``."""
         self._plain = usable  # never used, or freed without a key: used first
         self._dead = 0  # cached blocks at the head of the queue that nobody can hit
         self._owed = (
@@ -154,6 +157,8 @@ class ExtentPool:
         """Take back blocks that only one request held and nobody can hit: ``plain`` ones without a
         key, ``dead`` cached ones."""
         self.free += plain + dead
+        if self.in_turn:
+            plain, dead = 0, plain + dead
         self._plain += plain
         if not self._queue:
             self._dead += dead

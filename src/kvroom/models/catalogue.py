@@ -83,8 +83,8 @@ def hub_id(name: str) -> str:
 
 def config_of(name: str) -> Mapping[str, Any]:
     """The shape keys of the model's published config."""
-    found: Mapping[str, Any] = entry_of(name)["config"]
-    return found
+    config: Mapping[str, Any] = entry_of(name)["config"]
+    return config
 
 
 def find(name: str) -> ModelSpec:

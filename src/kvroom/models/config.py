@@ -39,9 +39,9 @@ class Config:
         Keys that are absent take ``defaults``, earlier ones of a narrower class winning; a null in the
         file stays null.
         """
-        known = self.raw.keys() | self.defaults.keys()
+        stated = self.raw.keys() | self.defaults.keys()
         return self.with_defaults(
-            **{key: value for key, value in defaults.items() if key not in known}
+            **{key: value for key, value in defaults.items() if key not in stated}
         )
 
     def get(self, *names: str, default: Any = None) -> Any:
@@ -139,8 +139,8 @@ class Config:
         high: int = MAX_WIDTH,
     ) -> list[int]:
         """A list of whole numbers."""
-        found = self.items(*names, length=length, default=default)
-        return [check_int(self.field(*names), v, low=low, high=high) for v in found]
+        values = self.items(*names, length=length, default=default)
+        return [check_int(self.field(*names), v, low=low, high=high) for v in values]
 
     def sub(self, *names: str, **defaults: Any) -> Config:
         """The level below: a nested object (an empty one where there is none)."""

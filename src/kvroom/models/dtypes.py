@@ -101,15 +101,15 @@ def cache_dtype(name: str, field: str = "kv_dtype") -> Dtype:
     if low.count("/") == 1:
         key, value = (cache_dtype(part.strip(), field) for part in low.split("/"))
         return _mean(key, value)
-    found = CACHE_DTYPES.get(CACHE_ALIASES.get(low, low))
-    if low.endswith("_ds_mla") and found is None:
+    dtype = CACHE_DTYPES.get(CACHE_ALIASES.get(low, low))
+    if low.endswith("_ds_mla") and dtype is None:
         fix = "Take fp8_ds_mla, or a plain width (nvfp4) and engine_args.kv_cache_memory_bytes."
         raise KvroomError(field, name, "is a layout of latents that kvroom has no bytes for", fix)
-    if found is None:
-        known = ["auto", *CACHE_DTYPES]
-        fix = did_you_mean(name, known, f"One of: {', '.join(known)}.")
+    if dtype is None:
+        names = ["auto", *CACHE_DTYPES]
+        fix = did_you_mean(name, names, f"One of: {', '.join(names)}.")
         raise KvroomError(field, name, "is no cache dtype", fix)
-    return found
+    return dtype
 
 
 def _mean(dtype: Dtype, one_dtype: Dtype) -> Dtype:

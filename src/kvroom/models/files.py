@@ -66,7 +66,7 @@ def decode(data: bytes | str, source: str, what: str = "config.json") -> dict[st
     if not data.strip():
         raise KvroomError("model", source, "is empty", fix)
     try:
-        found = json.loads(data)
+        value = json.loads(data)
     except RecursionError:
         raise KvroomError("model", source, "is nested too deeply", fix) from None
     except UnicodeDecodeError:
@@ -76,10 +76,10 @@ def decode(data: bytes | str, source: str, what: str = "config.json") -> dict[st
         raise KvroomError("model", source, where, fix) from None
     except ValueError:  # what Python says of an integer that it will not read
         raise KvroomError("model", source, "holds a number of too many digits", fix) from None
-    if not isinstance(found, dict):
-        kind = type(found).__name__.replace("NoneType", "null")
+    if not isinstance(value, dict):
+        kind = type(value).__name__.replace("NoneType", "null")
         raise KvroomError("model", source, f"holds a JSON {kind}, not an object", fix)
-    return found
+    return value
 
 
 def _reason(error: Exception) -> str:

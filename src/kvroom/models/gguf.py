@@ -227,7 +227,7 @@ def _sized(
     c: _Cursor, raw: list[tuple[str, tuple[int, ...], int, int]], align: Any, size: int | None
 ) -> dict[str, Info]:
     """Bytes of each tensor: by its type, or of a type not known here by where the next one starts."""
-    found: dict[str, Info] = {}
+    sizes: dict[str, Info] = {}
     align = align if type(align) is int and 0 < align < 2**20 else 32
     begin = ceil_div(c.at, align) * align
     ends = sorted({offset for *_, offset in raw})
@@ -246,10 +246,10 @@ def _sized(
                 raise c.wrong(f"has a tensor '{name[:80]}' of unknown type {kind}")
             nbytes = end - offset
         total += nbytes
-        found[name] = Info(shape, kind, nbytes)
+        sizes[name] = Info(shape, kind, nbytes)
     if total > MAX_BYTES:
         raise c.wrong("says that it is absurdly large")
-    return found
+    return sizes
 
 
 # --- a file as a model -------------------------------------------------------------------------
@@ -303,8 +303,8 @@ def spec_of(header: Header, name: str) -> ModelSpec:
             pass  # what the first reading missed says more
     if error.field == "model":
         raise error
-    said = f"has a header that does not add up ({error.field}: {error.message})"
-    raise KvroomError("model", name, said, error.fix)
+    problem = f"has a header that does not add up ({error.field}: {error.message})"
+    raise KvroomError("model", name, problem, error.fix)
 
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
@@ -341,12 +341,12 @@ _BLOCK_NAME = re.compile(r"blk\.(\d{1,9})\.(.+)", re.DOTALL)
 
 def _loaded(header: Header, spec: ModelSpec) -> dict[str, Info]:
     """What an engine loads: all but the blocks past the model's layers (next-token predictors)."""
-    found = {}
+    tensors = {}
     for name, info in header.tensors.items():
         at = _BLOCK_NAME.match(name)
         if at is None or int(at[1]) < spec.num_layers:
-            found[name] = info
-    return found
+            tensors[name] = info
+    return tensors
 
 
 def _mismatch(header: Header, spec: ModelSpec) -> tuple[str, ...]:
@@ -371,9 +371,9 @@ class FileTypes:
         if not tensor.is_matrix:
             return FP32
         for role in (tensor.name, *_roles(tensor)):
-            found = self.table.get((layer, role)) or self.table.get((None, role))
-            if found is not None:
-                return found
+            dtype = self.table.get((layer, role)) or self.table.get((None, role))
+            if dtype is not None:
+                return dtype
         return FP32 if tensor.part in ("router", "norm") else self.usual
 
 

@@ -36,8 +36,8 @@ class Keys:
             value = int(value)
         if type(value) is not int or value < 0:
             what = "is missing" if value is None else f"is {str(value)[:40]}, not a whole number"
-            said = f"is a GGUF whose key {self.arch}.{key} {what}"
-            raise KvroomError("model", self.name, said, "Give a file that llama.cpp loads.")
+            problem = f"is a GGUF whose key {self.arch}.{key} {what}"
+            raise KvroomError("model", self.name, problem, "Give a file that llama.cpp loads.")
         return value
 
     def each(self, key: str, layers: int, default: int | None = None) -> list[int]:
@@ -50,8 +50,8 @@ class Keys:
         )
 
     def _bad(self, key: str) -> list[int]:
-        said = f"is a GGUF whose key {self.arch}.{key} is no list of a number for each layer"
-        raise KvroomError("model", self.name, said, "Give a file that llama.cpp loads.")
+        problem = f"is a GGUF whose key {self.arch}.{key} is no list of a number for each layer"
+        raise KvroomError("model", self.name, problem, "Give a file that llama.cpp loads.")
 
     def has(self, tensor: str) -> bool:
         """Whether the file (or the part that was read) has a tensor of that name."""
@@ -62,8 +62,8 @@ def config_of(metadata: Mapping[str, Any], shapes: Shapes, name: str) -> dict[st
     """A ``config.json`` for the model; KvroomError on an architecture that is not known."""
     keys = Keys(metadata, shapes, name)
     if not keys.arch:
-        said = "is a GGUF without general.architecture"
-        raise KvroomError("model", name, said, "Give a language model's file.")
+        problem = "is a GGUF without general.architecture"
+        raise KvroomError("model", name, problem, "Give a language model's file.")
     kind, more = ARCHITECTURES.get(keys.arch, (keys.arch, None))
     config = {"model_type": kind, **_common(keys)}
     if more is not None:
@@ -87,8 +87,8 @@ def _common(keys: Keys) -> dict[str, Any]:
         )
     hidden = keys.number("embedding_length")
     if not hidden:
-        said = f"is a GGUF whose key {keys.arch}.embedding_length is 0"
-        raise KvroomError("model", keys.name, said, "Give a file that llama.cpp loads.")
+        problem = f"is a GGUF whose key {keys.arch}.embedding_length is 0"
+        raise KvroomError("model", keys.name, problem, "Give a file that llama.cpp loads.")
     heads = keys.each("attention.head_count", layers, 0)
     kv_heads = keys.each("attention.head_count_kv", layers, max(heads))
     forward = keys.each("feed_forward_length", layers, 0)

@@ -63,26 +63,26 @@ def windows(keys: Keys, layers: int) -> tuple[list[bool], tuple[str, ...]]:
     every = pattern if type(pattern) is int and pattern > 0 else _WINDOW_EVERY.get(keys.arch)
     if every is not None:
         return [bool((index + 1) % every) for index in range(layers)], ()
-    said = (
+    problem = (
         f"{keys.arch}.attention.sliding_window is {keys.get('attention.sliding_window')} and the file does "
         "not say which layers slide: all are counted as full attention"
     )
-    return [False] * layers, (said,)
+    return [False] * layers, (problem,)
 
 
 def read(metadata: Mapping[str, Any], shapes: Shapes, name: str) -> ModelSpec:
     """The model that a GGUF's own tensors and keys describe; KvroomError where a key is missing."""
     keys = Keys(metadata, shapes, name)
     if keys.arch == "clip" or metadata.get("general.type") == "mmproj":
-        said = "is a vision or audio projector (mmproj), not a language model"
-        raise KvroomError("model", name, said, "Give the model's own .gguf file.")
+        problem = "is a vision or audio projector (mmproj), not a language model"
+        raise KvroomError("model", name, problem, "Give the model's own .gguf file.")
     is_t5 = any(shape.startswith("dec.blk.") for shape in shapes)
     layers = keys.number("decoder_block_count", 0) if is_t5 else 0
     layers = layers or keys.number("block_count")
     drafts = keys.number("nextn_predict_layers", 0)
     if not drafts < layers <= MAX_LAYERS:
-        said = f"is a GGUF of {layers:,} layers"
-        raise KvroomError("model", name, said, "Give a language model's file.")
+        problem = f"is a GGUF of {layers:,} layers"
+        raise KvroomError("model", name, problem, "Give a language model's file.")
     main = layers - drafts
     active = max(1, keys.number("expert_used_count", 1))
     own: dict[int, list[Tensor]] = defaultdict(list)
@@ -201,7 +201,7 @@ def _stores(
     slides, words = windows(keys, layers)
     every = keys.number("full_attention_interval", 0)
     shared = keys.number("attention.shared_kv_layers", 0)
-    made: dict[Any, Stores] = {}
+    by_shape: dict[Any, Stores] = {}
     found: list[Stores] = []
     for index in range(layers):
         names = {t.name.partition(".")[0] for t in own.get(index, ())}
@@ -210,7 +210,7 @@ def _stores(
             not recurs and any(name.startswith("ssm_") for name in names) and bool(kv_heads[index])
         )
         key = (recurs, both, heads[index], kv_heads[index], slides[index], layers - shared <= index)
-        if key not in made:
+        if key not in by_shape:
             stores = (
                 ()
                 if recurs
@@ -218,8 +218,8 @@ def _stores(
             )
             if key[5]:
                 stores = tuple(SharedCache(of=kind) for kind in stores)
-            made[key] = (*stores, *(_state(keys) if recurs or both else ()))
-        found.append(made[key])
+            by_shape[key] = (*stores, *(_state(keys) if recurs or both else ()))
+        found.append(by_shape[key])
     return found, words
 
 

@@ -63,14 +63,14 @@ def load(model: object, *, paths: bool = True) -> ModelSpec:
         raise KvroomError("model", model, "names no model", fix)
     name = model.strip()
     if paths:
-        found = _as_path(name)
-        if found is not None:
-            return found
+        by_path = _as_path(name)
+        if by_path is not None:
+            return by_path
         if _PATH.fullmatch(name):
             by_name = _as_written(name) if not name.endswith((".json", ".safetensors")) else None
             if by_name is not None:
-                said = f"{name} is not here: taken for {by_name.name} by its name"
-                return replace(by_name, warnings=(*by_name.warnings, said))
+                note = f"{name} is not here: taken for {by_name.name} by its name"
+                return replace(by_name, warnings=(*by_name.warnings, note))
             raise KvroomError(
                 "model",
                 name,
@@ -88,10 +88,10 @@ def with_overrides(
     config, reading = config_of(model, paths=paths)
     if not isinstance(config, Mapping):
         return None
-    made = _by_value({"config": _merged(config, overrides)})
+    spec = _by_value({"config": _merged(config, overrides)})
     if reading is not None:
-        made = _stored_as(made, reading, str(model))
-    return made if isinstance(model, Mapping) else replace(made, name=load(model, paths=paths).name)
+        spec = _stored_as(spec, reading, str(model))
+    return spec if isinstance(model, Mapping) else replace(spec, name=load(model, paths=paths).name)
 
 
 def config_of(
@@ -115,14 +115,14 @@ def config_of(
 
 
 def _merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    made = dict(config)
+    merged = dict(config)
     for key, value in overrides.items():
-        inner = made.get(key)
+        inner = merged.get(key)
         if isinstance(inner, Mapping) and isinstance(value, Mapping) and key != "rope_scaling":
-            made[key] = _merged(inner, value)
+            merged[key] = _merged(inner, value)
         else:
-            made[key] = value
-    return made
+            merged[key] = value
+    return merged
 
 
 def _by_value(model: Mapping[str, Any]) -> ModelSpec:
@@ -217,8 +217,8 @@ def _read_file(file: Stamp, beside: tuple[Stamp, ...]) -> ModelSpec:
         config = with_hf_quant(config, read_json(near[HF_QUANT], HF_QUANT))
     spec = _read(config)
     if path.name != "config.json":
-        said = config.get("_name_or_path")
-        name = said if isinstance(said, str) and said else path.stem
+        hub_id = config.get("_name_or_path")
+        name = hub_id if isinstance(hub_id, str) and hub_id else path.stem
         return _doubted(replace(spec, name=name, source="config"), path.stem)
     folder = path.resolve().parent.name
     spec = _doubted(replace(spec, name=folder or spec.name, source="config"), folder)
@@ -231,11 +231,11 @@ _NARROW = re.compile(r"NVFP4|MXFP4|FP[48]|AWQ|GPTQ|INT[48]|W[48]A\d+|[48]-?bit",
 
 def _doubted(spec: ModelSpec, name: str) -> ModelSpec:
     """A warning where the name speaks of a narrow checkpoint and the config does not."""
-    said = _NARROW.search(name)
-    if said is None or spec.quantisation is not None:
+    width = _NARROW.search(name)
+    if width is None or spec.quantisation is not None:
         return spec
     warning = (
-        f"the name says {said[0]} but the config states no quantisation: weights are counted as "
+        f"the name says {width[0]} but the config states no quantisation: weights are counted as "
         f"{spec.dtype}; give weight_dtype, or put {HF_QUANT} beside the config"
     )
     return replace(spec, warnings=(*spec.warnings, warning))
@@ -275,7 +275,7 @@ def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
     except KvroomError as error:
         if error.field != "model":
             raise
-    known = catalogue.names()
+    names_known = catalogue.names()
     hub = _HUB.get()
     if _HUB_ID.fullmatch(name) and hub is not None and ask_hub:
         try:
@@ -289,7 +289,7 @@ def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
     if as_written is not None:
         return as_written
     if _HUB_ID.fullmatch(name):
-        near = nearest(name, known)
+        near = nearest(name, names_known)
         fix = f"Did you mean {' or '.join(near)}? If not, give" if near else "Give"
         raise KvroomError(
             "model",
@@ -298,7 +298,9 @@ def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
             f"{fix} its config.json, or run pip install kvroom[hub] to ask the hub.",
         )
     otherwise = "See `kvroom models`, or give the path of a config.json."
-    raise KvroomError("model", name, "is no known model", did_you_mean(name, known, otherwise))
+    raise KvroomError(
+        "model", name, "is no known model", did_you_mean(name, names_known, otherwise)
+    )
 
 
 def read_name(text: str) -> names.NameReading | None:

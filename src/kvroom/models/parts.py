@@ -123,9 +123,9 @@ def experts(
         names = ("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj")
     shapes = [(f"{name}.{one_name}", inner, hidden) for one_name in names[:-1]]
     shapes.append((f"{name}.{names[-1]}", hidden, inner))
-    made = []
+    tensors = []
     for module, rows, columns in shapes:
-        made.append(
+        tensors.append(
             Tensor(
                 name=module,
                 rows=rows,
@@ -137,7 +137,7 @@ def experts(
             )
         )
         if bias:
-            made.append(
+            tensors.append(
                 Tensor(
                     name=f"{module}.bias",
                     rows=rows,
@@ -147,7 +147,7 @@ def experts(
                     split="expert",
                 )
             )
-    return tuple(made)
+    return tuple(tensors)
 
 
 def router(hidden: int, count: int, *, bias: bool = False, name: str = "mlp.gate") -> Tensors:

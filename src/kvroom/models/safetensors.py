@@ -68,8 +68,8 @@ def _length(data: bytes, name: str, size: int | None) -> int:
         raise KvroomError("model", name, "is too short to be a safetensors file", _FIX)
     length = int.from_bytes(data[:8], "little")
     if length > MAX_HEADER_BYTES or length < 2:
-        said = f"is no safetensors file (its header would be {length:,} bytes)"
-        raise KvroomError("model", name, said, _FIX)
+        problem = f"is no safetensors file (its header would be {length:,} bytes)"
+        raise KvroomError("model", name, problem, _FIX)
     if size is not None and 8 + length > size:
         raise KvroomError("model", name, "is cut off inside its header", _FIX)
     return length
@@ -95,13 +95,13 @@ def _parse(data: bytes, name: str, size: int | None) -> dict[str, Entry]:
     return entries
 
 
-def _entry(file: str, key: str, said: Any) -> Entry:
+def _entry(file: str, key: str, entry: Any) -> Entry:
     def wrong(what: str) -> KvroomError:
         return KvroomError("model", file, f"has a tensor '{key[:80]}' {what}", _FIX)
 
-    if not isinstance(said, dict):
+    if not isinstance(entry, dict):
         raise wrong("that is not an object")
-    dtype, shape, offsets = said.get("dtype"), said.get("shape"), said.get("data_offsets")
+    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str):
         raise wrong("without a dtype")
     if not _counts(shape) or len(shape) > 16:
@@ -159,14 +159,14 @@ _MTP = re.compile(r"(?:^|\.)mtp(?:\.|_|$)")
 def idle(spec: ModelSpec, names: Iterable[str]) -> frozenset[str]:
     """Names of tensors that a plain load leaves in the file: MTP layers, and the copy of a tied head."""
     layer = re.compile(rf"(?:^|\.){re.escape(spec.layer_names.rpartition('.')[2])}\.(\d+)\.")
-    found = set()
+    idle_layers = set()
     for name in names:
         at = layer.search(name)
         beyond = at is not None and spec.layer_names in name and int(at[1][:9]) >= spec.num_layers
         tied_copy = spec.tied and name.endswith("lm_head.weight")
         if beyond or tied_copy or _MTP.search(name):
-            found.add(name)
-    return frozenset(found)
+            idle_layers.add(name)
+    return frozenset(idle_layers)
 
 
 @dataclass(frozen=True)
@@ -203,15 +203,15 @@ def loaded_bytes(spec: ModelSpec, weights: Path) -> Stated:
     else:
         nbytes = max(0, index.total_bytes - (_mtp_bytes(spec) if unread else 0))
         if spec.quantisation is None and abs(nbytes / max(1, expected) - 2) < _AGREES:
-            said = f"the index states {nbytes:,} bytes: FP32 tensors, which engines load in 16 bits"
-            return Stated(nbytes // 2, (said,))
+            note = f"the index states {nbytes:,} bytes: FP32 tensors, which engines load in 16 bits"
+            return Stated(nbytes // 2, (note,))
     if abs(nbytes - expected) <= _AGREES * expected:
         return Stated(nbytes)
-    said = (
+    note = (
         f"the checkpoint's files come to {nbytes:,} bytes, the config's tensors to {expected:,}: the "
         "files' bytes are taken; is it this model's config?"
     )
-    return Stated(nbytes, (said,))
+    return Stated(nbytes, (note,))
 
 
 def _loaded(entry: Entry, spec: ModelSpec) -> int:

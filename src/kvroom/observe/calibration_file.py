@@ -36,9 +36,9 @@ def profile_of(reconciliation: Reconciliation, source: str) -> dict[str, Any]:
     }
     visible = reconciliation.printed.get("total_gpu_bytes")
     if reconciliation.scenario is None or not (measured or visible):
-        said = ", ".join(reconciliation.missing) or "accounts of memory"
+        missing = ", ".join(reconciliation.missing) or "accounts of memory"
         raise KvroomError(
-            "--calibrate", source, "has too little to learn from", f"It lacks: {said}."
+            "--calibrate", source, "has too little to learn from", f"It lacks: {missing}."
         )
     scenario = reconciliation.scenario
     entry: dict[str, Any] = {
@@ -52,18 +52,18 @@ def profile_of(reconciliation: Reconciliation, source: str) -> dict[str, Any]:
     }
     if visible:
         entry["visible_bytes"] = visible
-    made = {"kvroom_calibration": FORMAT, "memory": {"entries": [entry]}}
-    return _settled(made, reconciliation)
+    content = {"kvroom_calibration": FORMAT, "memory": {"entries": [entry]}}
+    return _settled(content, reconciliation)
 
 
-def _settled(made: dict[str, Any], reconciliation: Reconciliation) -> dict[str, Any]:
+def _settled(content: dict[str, Any], reconciliation: Reconciliation) -> dict[str, Any]:
     """The file with activations and runtime such that the same question gives the printed cache.
 
     What the share leaves beside weights and cache is their sum, whether they are printed or not; those
     that are not take what is left in proportion to the prediction. Where no such sizes exist (another
     process in the baseline, an engine whose cache does not follow from them) the file stays as it is.
     """
-    entry = made["memory"]["entries"][0]
+    entry = content["memory"]["entries"][0]
     before = dict(entry["accounts"])
     predicted = {
         account.name: account.predicted_bytes
@@ -74,7 +74,7 @@ def _settled(made: dict[str, Any], reconciliation: Reconciliation) -> dict[str, 
     free = left or [n for n in OPEN[:1] if n in before]
     goal = reconciliation.printed.get("kv_tokens")
     if not goal or not free:
-        return made
+        return content
     question = {
         key: value
         for key, value in (reconciliation.scenario or {}).items()
@@ -83,7 +83,7 @@ def _settled(made: dict[str, Any], reconciliation: Reconciliation) -> dict[str, 
     sizes = {n: before[n]["measured_bytes"] if n in before else predicted[n] for n in free}
     for _ in range(STEPS):
         now = {
-            **made,
+            **content,
             "memory": {"entries": [{**entry, "accounts": {**before, **_pairs(sizes, predicted)}}]},
         }
         plan = work(Scenario.from_dict({**question, "calibration": now})).plan
@@ -92,7 +92,7 @@ def _settled(made: dict[str, Any], reconciliation: Reconciliation) -> dict[str, 
         if tokens == goal:
             return now
         if not tokens or (block := engine.block_tokens if engine else None) is None:
-            return made
+            return content
         # A whole number of blocks keeps what is left over of the last one; half of one ends a see-saw.
         tokens_off = tokens - goal if abs(tokens - goal) > block else (tokens - goal) / 2
         over = round(tokens_off * plan.memory.kv_bytes / tokens)
@@ -101,8 +101,8 @@ def _settled(made: dict[str, Any], reconciliation: Reconciliation) -> dict[str, 
         if min(sizes.values()) <= 0 or (
             not left and abs(sum(sizes.values()) - before[free[0]]["measured_bytes"]) > MOST_LEFT
         ):
-            return made
-    return made
+            return content
+    return content
 
 
 def _pairs(sizes: dict[str, int], predicted: dict[str, int]) -> dict[str, dict[str, int]]:

@@ -66,14 +66,14 @@ def reason_for(
     off = printed - predicted
     if abs(off) <= max(PRINT_STEP, abs(printed) // 500):
         return "agrees to the digits that are printed", flag
-    found = _RULES[name](predicted, printed, account, facts) if name in _RULES else []
+    reasons = _RULES[name](predicted, printed, account, facts) if name in _RULES else []
     if account is not None and account.low_bytes < account.high_bytes:
         inside = account.low_bytes <= printed <= account.high_bytes
-        found.append(
+        reasons.append(
             f"{'inside' if inside else 'outside'} the estimate's band, "
             f"{show_gib(account.low_bytes)} to {show_gib(account.high_bytes)}"
         )
-    return "; ".join(found) or "no rule that kvroom knows explains it", flag
+    return "; ".join(reasons) or "no rule that kvroom knows explains it", flag
 
 
 def _visible(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
@@ -85,22 +85,22 @@ def _visible(predicted: int, printed: int, account: Account | None, facts: Facts
 def _weights(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
     ratio = printed / predicted if predicted else 0.0
     ranks = facts.ranks_differ("weights_bytes")
-    found = [ranks] if ranks else []
+    reasons = [ranks] if ranks else []
     if 1 < ratio < 1.05:
-        found.append("buffers, scales and padding that loading adds")
+        reasons.append("buffers, scales and padding that loading adds")
     elif 0.95 < ratio < 1:
-        found.append("parts that the engine leaves out or shares (tied head, unused tower)")
+        reasons.append("parts that the engine leaves out or shares (tied head, unused tower)")
     elif ratio >= 1.5:
-        found.append(
+        reasons.append(
             "the checkpoint is wider than assumed (--weight-dtype), or fewer ranks share it"
         )
     elif ratio <= 0.7:
-        found.append(
+        reasons.append(
             "the checkpoint is narrower than assumed (--weight-dtype), or more ranks share it"
         )
     elif ratio > 1:
-        found.append("adapters, a draft model or a tower that is not in the config")
-    return found
+        reasons.append("adapters, a draft model or a tower that is not in the config")
+    return reasons
 
 
 def _activations(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
@@ -108,38 +108,38 @@ def _activations(predicted: int, printed: int, account: Account | None, facts: F
 
 
 def _runtime(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
-    found = []
+    reasons = []
     ranks = facts.ranks_differ("non_torch_bytes")
     if ranks:
-        found.append(ranks)
+        reasons.append(ranks)
     if facts.w.deployment.layout.gpus > 1:
-        found.append("NCCL's buffers, which grow with the ranks and links")
+        reasons.append("NCCL's buffers, which grow with the ranks and links")
     if facts.w.deployment.device.unified_memory:
-        found.append("the system shares this memory, and its use is counted in")
-    if printed > 3 * predicted and not found:
-        found.append("another process on the card while it was measured")
-    return found
+        reasons.append("the system shares this memory, and its use is counted in")
+    if printed > 3 * predicted and not reasons:
+        reasons.append("another process on the card while it was measured")
+    return reasons
 
 
 def _graphs(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
     real = facts.log.printed.get("cuda_graph_bytes")
     if "cuda_graph_estimate_bytes" in facts.log.printed and real is not None:
         return [f"the engine's own estimate is taken off; captured they came to {show_gib(real)}"]
-    found = facts.of_engine("graphs", predicted, printed)
+    reasons = facts.of_engine("graphs", predicted, printed)
     sequences = facts.w.plan.scenario.engine_args.get("max_num_seqs")
     if isinstance(sequences, int) and sequences <= FEW and printed < predicted:
-        found.append(f"max_num_seqs {sequences} leaves few batch sizes to capture")
-    return found
+        reasons.append(f"max_num_seqs {sequences} leaves few batch sizes to capture")
+    return reasons
 
 
 def _kv(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
-    found = []
+    reasons = []
     ranks = facts.ranks_differ("kv_available_bytes")
     if ranks:
-        found.append(ranks + ", and the least binds")
+        reasons.append(ranks + ", and the least binds")
     gap = ledger_gap(facts.log)
     if gap is not None and gap < -256 * MIB:
-        found.append(
+        reasons.append(
             f"{show_gib(-gap)} more than the printed accounts leave: another process was in the "
             "baseline and ended"
         )
@@ -149,21 +149,23 @@ def _kv(predicted: int, printed: int, account: Account | None, facts: Facts) -> 
     if 10 * abs(part) >= abs(off) and abs(part) > PRINT_STEP:
         how = "mostly" if 2 * abs(part) >= abs(off) else "partly"
         more = "more" if (part > 0) == (most == "share") else "less"
-        found.append(f"{how} {most}, {show_gib(abs(part))} {more} than predicted")
+        reasons.append(f"{how} {most}, {show_gib(abs(part))} {more} than predicted")
     rest = off - sum(moved.values())
     if moved and abs(rest) > max(PRINT_STEP, abs(off) // 10):
         if abs(rest) <= abs(off):
-            found.append(f"{show_gib(abs(rest))} of {show_gib(abs(off))} stays unexplained")
+            reasons.append(f"{show_gib(abs(rest))} of {show_gib(abs(off))} stays unexplained")
         else:  # the accounts move it the other way
             side = "more" if rest > 0 else "less"
-            found.append(f"{show_gib(abs(rest))} {side} than the log's own accounts leave room for")
-    return found
+            reasons.append(
+                f"{show_gib(abs(rest))} {side} than the log's own accounts leave room for"
+            )
+    return reasons
 
 
 def _moved(facts: Facts) -> dict[str, int]:
     """By how many bytes each printed account (and the share itself) makes the cache larger than was
     predicted."""
-    known = {
+    figures = {
         "weights": "weights_bytes",
         "activations": "activation_peak_bytes",
         "runtime": "non_torch_bytes",
@@ -171,9 +173,9 @@ def _moved(facts: Facts) -> dict[str, int]:
     }
     accounts = [account for account in facts.w.plan.memory.accounts if account.name != "unused"]
     moved = {
-        account.name: account.bytes - facts.log.printed[known[account.name]]
+        account.name: account.bytes - facts.log.printed[figures[account.name]]
         for account in accounts
-        if account.name in known and known[account.name] in facts.log.printed
+        if account.name in figures and figures[account.name] in facts.log.printed
     }
     asked = _asked(facts.log)
     reader = engine_of(facts.engine).log

@@ -146,14 +146,14 @@ def concurrency_of(reading: Reading) -> float | None:
 
 def cache_of(reading: Reading) -> dict[str, int]:
     """The cache's size as the engine tells it, under the names of start-up logs' figures."""
-    found: dict[str, int] = {}
+    cache: dict[str, int] = {}
     for name, keys in _SIZES.items():
         values = [int(v) for key in keys if (v := reading.info.get(key, "")).isdecimal()]
         if values:
-            found[name] = values[0]
+            cache[name] = values[0]
     if "kv_tokens" in reading.gauges:
-        found["kv_tokens"] = round(reading.gauges["kv_tokens"])
-    return found
+        cache["kv_tokens"] = round(reading.gauges["kv_tokens"])
+    return cache
 
 
 _NUMBERS = (
@@ -173,23 +173,23 @@ class Recording:
     @classmethod
     def open(cls, path: str | Path) -> Recording:
         """Read the head; KvroomError where the file is no recording."""
-        found = cls(Path(path))
-        first = next(found._lines(), None)
+        recording = cls(Path(path))
+        first = next(recording._lines(), None)
         if first is None or first.get(KEY) != FORMAT:
             fix = "Give a file that kvroom watch --record wrote."
             raise KvroomError("recording", str(path), "is no recording", fix)
-        told = {
+        header = {
             key: value
             for key, value in first.items()
             if not isinstance(value, str) or value.isprintable()
         }
-        texts = {k: str(told.get(k) or "unknown") for k in ("engine", "address", "began")}
+        texts = {k: str(header.get(k) or "unknown") for k in ("engine", "address", "began")}
         maps = {
-            k: v if isinstance(v := told.get(k), dict) else {}
+            k: v if isinstance(v := header.get(k), dict) else {}
             for k in ("cache", "info", "scenario")
         }
-        found.header = {**told, **texts, **maps}
-        return found
+        recording.header = {**header, **texts, **maps}
+        return recording
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """The samples in order; a last line that was cut short is left out, and so is any value that
@@ -303,22 +303,22 @@ class Recording:
 
 def _cleaned(line: Mapping[str, Any]) -> dict[str, Any]:
     """A sample with all values of their kinds: what another hand wrote in is as if it were not told."""
-    found: dict[str, Any] = {name: _number(line.get(name)) for name in _NUMBERS}
+    sample: dict[str, Any] = {name: _number(line.get(name)) for name in _NUMBERS}
     told = line.get("warnings")
     error = line.get("error")
-    found |= {
+    sample |= {
         "restarted": line.get("restarted") is True,
         "warnings": [w for w in told if isinstance(w, str)] if isinstance(told, list) else [],
         "error": error if isinstance(error, str) else None,
     }
     for name in ("ttft_s", "itl_s"):
-        found[name] = line.get(name) if _is_spread(line.get(name)) else None
+        sample[name] = line.get(name) if _is_spread(line.get(name)) else None
     counters = line.get("counters")
     if isinstance(counters, dict):
         kept = ((name, _number(value)) for name, value in counters.items())
-        found["counters"] = {name: value for name, value in kept if value is not None}
-    found |= {name: line[name] for name in OBSERVED if _is_histogram(line.get(name))}
-    return found
+        sample["counters"] = {name: value for name, value in kept if value is not None}
+    sample |= {name: line[name] for name in OBSERVED if _is_histogram(line.get(name))}
+    return sample
 
 
 def _number(value: object) -> int | float | None:

@@ -53,20 +53,20 @@ class Trial:
 
 def sentence(shortage: Shortage) -> str:
     """What was asked for, when, and what was free."""
-    said = f"ran out of memory {WHEN[shortage.stage]}"
+    text = f"ran out of memory {WHEN[shortage.stage]}"
     if shortage.tried_bytes is None:
-        return said
-    said += f": {show_memory(shortage.tried_bytes)} asked"
+        return text
+    text += f": {show_memory(shortage.tried_bytes)} asked"
     if shortage.free_bytes is None:
-        return said
+        return text
     of = f" of {show_memory(shortage.total_bytes)}" if shortage.total_bytes else ""
-    return f"{said}, {show_memory(shortage.free_bytes)} free{of}, {show_memory(shortage.short_bytes)} short"
+    return f"{text}, {show_memory(shortage.free_bytes)} free{of}, {show_memory(shortage.short_bytes)} short"
 
 
 def way_out(shortage: Shortage, engine: str, workings: Workings | None) -> Remedy:
     """What would do, with the flags or keys of the least of it."""
     parts: list[str] = []
-    found: list[Trial] = []
+    trials: list[Trial] = []
     if shortage.others_bytes:
         parts = [f"end what else holds {show_gib(shortage.others_bytes)} of the card"]
     if workings is not None:
@@ -77,10 +77,10 @@ def way_out(shortage: Shortage, engine: str, workings: Workings | None) -> Remed
             or shortage.stage in LATE
             or not (shortage.others_bytes or shortage.stage == "load")
         ):
-            found = _found(shortage, workings)
-    if not found and not parts:
+            trials = _found(shortage, workings)
+    if not trials and not parts:
         parts.append(_blindly(shortage.stage, engine, known=workings is not None))
-    return _remedy(shortage.text, parts, found)
+    return _remedy(shortage.text, parts, trials)
 
 
 def _remedy(refusal: str, parts: Sequence[str], trials: Sequence[Trial]) -> Remedy:
@@ -135,16 +135,16 @@ def first_of_each(
     ways: Iterable[Iterable[Trial]], scenario: Scenario, helps: Callable[[Workings], bool]
 ) -> list[Trial]:
     """Of each way the first trial that starts, has room while it runs, and ``helps``."""
-    found = []
+    trials = []
     for way in ways:
         for trial in way:
             planned = _planned(scenario, trial)
             if planned is None or planned.plan.verdict.status not in RUNS:
                 continue
             if helps(planned):
-                found.append(trial)
+                trials.append(trial)
                 break
-    return found
+    return trials
 
 
 def _planned(scenario: Scenario, trial: Trial) -> Workings | None:
@@ -231,11 +231,11 @@ def more_cache(
     def helps(planned: Workings) -> bool:
         return planned.answer.kv_bytes - answer.kv_bytes >= min(short, need)
 
-    found = first_of_each(_more_cache(short, workings), scenario, helps)
+    trials = first_of_each(_more_cache(short, workings), scenario, helps)
     request = f"one request of {say_tokens(deployment.context_tokens)} takes {show_gib(need)}"
     return (
-        _remedy(refusal, [f"{request}, {show_gib(short)} short on one GPU"], found)
-        if found
+        _remedy(refusal, [f"{request}, {show_gib(short)} short on one GPU"], trials)
+        if trials
         else None
     )
 
@@ -317,11 +317,11 @@ def _typed(engine: str, flag: str) -> str:
 
 def _blindly(stage: str, engine: str, *, known: bool) -> str:
     """What helps at a stage, where nothing that was planned does."""
-    said = engine_of(engine)
-    share = said.limits.share
+    named_engine = engine_of(engine)
+    share = named_engine.limits.share
     lower = f"a lower {_typed(engine, share)}" if share else "a shorter context"
     loaded = "narrower weights, more tensor ranks, or a larger card"
-    if said.log is not None and said.log.buffers:
+    if named_engine.log is not None and named_engine.log.buffers:
         loaded = "a file of narrower weights, fewer layers on the GPU, or a shorter context"
     by_stage = {
         "load": loaded,

@@ -1,7 +1,7 @@
-"""Where it breaks: the same requests at rising rates, or on fewer and fewer blocks.
+"""Where a deployment breaks: the same requests at rising rates, or on fewer and fewer blocks.
 
 A cliff is where p99 of the time to first token leaves the level of the easy end, or where an objective
-is missed first.
+is first missed.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class CliffRange:
     def values(self) -> list[float]:
         """The points from the easy end to the hard one."""
         ratio = (self.high / self.low) ** (1 / (POINTS - 1))
-        found = [self.low * ratio**index for index in range(POINTS)]
+        values = [self.low * ratio**index for index in range(POINTS)]
         if self.key == "kv_blocks":
-            return [float(round(value)) for value in reversed(found)]
-        return found
+            return [float(round(value)) for value in reversed(values)]
+        return values
 
 
 def parse_range(text: str, field: str = "--cliff") -> CliffRange:
@@ -68,7 +68,7 @@ def parse_range(text: str, field: str = "--cliff") -> CliffRange:
 
 
 class Hurried:
-    """The requests of ``source`` at ``rate`` a second, on average, in place of its own ``usual`` rate."""
+    """The requests of ``source`` at ``rate`` a second on average, instead of its own ``usual`` rate."""
 
     def __init__(self, source: Trace, usual: float, rate: float) -> None:
         self.hash_tokens = source.hash_tokens
@@ -112,7 +112,7 @@ class CliffPoint:
 
 
 def figures(answer: dict[str, Any]) -> dict[str, Any]:
-    """Of a simulation's answer what a sweep compares."""
+    """The figures of a simulation's answer that a sweep compares."""
     a = answer
     return {
         "ttft_p50_s": a["ttft_s"]["p50"],
@@ -200,22 +200,22 @@ def cliff(
     workings = work(scenario, paths=paths)
     points: list[CliffPoint] = []
     for value in over.values:
-        asked: Iterable[Request] = source
+        requests: Iterable[Request] = source
         if over.key == "kv_blocks":
             # The null block comes on top of those that can be used.
             args = {**scenario.engine_args, "num_gpu_blocks_override": int(value) + 1}
             workings = work(replace(scenario, engine_args=args), paths=paths)
         elif isinstance(source, Trace):
-            asked = Hurried(source, usual, value)
+            requests = Hurried(source, usual, value)
         elif isinstance(source, Synthetic) and source.arrivals.rate_per_s:
-            asked = replace(source, arrivals=replace(source.arrivals, rate_per_s=value))
+            requests = replace(source, arrivals=replace(source.arrivals, rate_per_s=value))
         else:
             fix = "Give arrivals such as poisson:2/s, or sweep kv_blocks."
             raise KvroomError("--cliff", "rate", "does not fit arrivals without a rate", fix)
-        made = serve(workings, asked, slo=tuple(slo), watch=watch)
-        if made.fleet.stopped:
+        simulated = serve(workings, requests, slo=tuple(slo), watch=watch)
+        if simulated.fleet.stopped:
             break
-        points.append(CliffPoint(value, made, made.to_dict()))
+        points.append(CliffPoint(value, simulated, simulated.to_dict()))
         if on_point:
             on_point(points[-1])
     return Cliff(range=over, points=tuple(points))

@@ -43,7 +43,7 @@ ORDERS: Mapping[str, Callable[[Figures], float]] = {
 
 
 def figures_of(workings: Workings, stair: str = "held") -> Figures:
-    """The figures of a Plan: requests as that ``stair`` counts them."""
+    """The figures of a Plan; requests are those of that ``stair``."""
     plan = workings.plan
     return Figures(
         requests=_requests(workings, stair),
@@ -67,7 +67,7 @@ def _requests(workings: Workings, stair: str) -> float | None:
 
 
 def binding_figure(plan: Plan, account: str) -> Any:
-    """How the ``account`` that binds stands in ``plan``: what a lever must change to move it."""
+    """The size in ``plan`` of the ``account`` that binds, which a lever must change to help."""
     match account:
         case "kv_memory" | "state":
             each = plan.kv.bytes_per_request_per_gpu

@@ -131,8 +131,8 @@ def fit(
     *,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Fit:
-    """What fits the machine of ``keys`` (those of a Scenario but the model): all known models, or ``model``'s
-    files. ``progress`` hears how many models of how many are done."""
+    """What fits the machine of ``keys`` (those of a Scenario except the model): all known models, or
+    the files of ``model``. ``progress`` is told how many models of how many are done."""
     engines = [engine.name for engine in all_engines() if engine.own_card]
     base = {"engine": engines[0], "context_tokens": 8192, **keys, "concurrency": 1}
     if base["engine"] not in engines:
@@ -181,8 +181,8 @@ def _head(question: Scenario) -> dict[str, Any]:
 
 
 def _worth_a_row(tokens: int) -> list[str]:
-    """Models that write answers of so many ``tokens``, one of each shape: checkpoints of another width are
-    the same files here."""
+    """Models that can write answers of ``tokens`` tokens, one of each shape: checkpoints of another
+    width are the same files here."""
     seen: set[tuple[Any, ...]] = set()
     names = []
     for name in catalogue.names():
@@ -229,9 +229,9 @@ def _row(model: str, dtype: str, base: Mapping[str, Any]) -> FittedFile:
     """The Plan of one file, at the length asked for or the model's own limit."""
     spec = load(model)
     length = min(base["context_tokens"], spec.max_context_tokens or base["context_tokens"])
-    asked = {**base, "model": model, "weight_dtype": dtype, "context_tokens": length}
-    made = work(Scenario.from_dict(asked))
-    return _told(model, dtype, made, length)
+    question = {**base, "model": model, "weight_dtype": dtype, "context_tokens": length}
+    workings = work(Scenario.from_dict(question))
+    return _told(model, dtype, workings, length)
 
 
 def _told(model: str, dtype: str, workings: Workings, length: int) -> FittedFile:
@@ -276,8 +276,8 @@ _TAGS = {"bf16": "BF16", "fp16": "F16"}
 
 
 def chosen(rows: Sequence[FittedFile]) -> FittedFile | None:
-    """The file to take: the widest that lies on the cards whole, else the quickest of those that lose
-    little; None where none runs."""
+    """The file to take: the widest that lies wholly on the cards, else the quickest of those that lose
+    little quality; None where none runs."""
     whole = next((row for row in rows if row.on_gpu), None)
     partly = [row for row in rows if row.starts]
     little = [row for row in partly if (row.perplexity_ratio or 0) <= LITTLE_LOSS] or partly
@@ -285,19 +285,19 @@ def chosen(rows: Sequence[FittedFile]) -> FittedFile | None:
 
 
 def _commands(rows: Sequence[FittedFile], question: Scenario) -> tuple[str, ...]:
-    """How the widest file that fits is started by what people run on their own machines."""
+    """How to start the widest file that fits, with the programs that people run on their own machines."""
     row = chosen(rows)
     if row is None:
         return ()
     tag = _TAGS.get(row.weight_dtype, row.weight_dtype.upper())
     name = row.hub_id.rpartition("/")[2]
     repository = f"ggml-org/{name}-GGUF" if row.weight_dtype == NATIVE else f"bartowski/{name}-GGUF"
-    found = [
+    commands = [
         f"llama-server -hf {repository}:{tag} -c {row.context_tokens} -np 1",
         f"ollama run hf.co/{repository}:{tag}   # then /set parameter num_ctx {row.context_tokens}",
         f"lms get {repository}@{tag.lower()} && lms load {name} --context-length {row.context_tokens}",
     ]
     if str(question.gpu).lower().startswith("apple"):
         bits = 8 if row.weight_dtype == "q8_0" else 4
-        found.append(f"mlx_lm.server --model mlx-community/{name}-{bits}bit")
-    return tuple(found)
+        commands.append(f"mlx_lm.server --model mlx-community/{name}-{bits}bit")
+    return tuple(commands)

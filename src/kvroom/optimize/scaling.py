@@ -41,12 +41,12 @@ class ScaleRange:
 
 def parse_targets(text: str, field: str = "--scale-to") -> ScaleRange:
     """``KEY=FROM..TO`` or ``KEY=VALUE,VALUE…``; KvroomError says what is wrong."""
-    key, equals, said = (part.strip() for part in text.partition("="))
-    if not equals or not said:
+    key, equals, parts = (part.strip() for part in text.partition("="))
+    if not equals or not parts:
         raise KvroomError(field, text, "is no KEY=FROM..TO", _EXAMPLE)
-    first, dots, last = said.partition("..")
+    first, dots, last = parts.partition("..")
     if not dots:
-        return ScaleRange(key, tuple(number(field, each, _EXAMPLE) for each in said.split(",")))
+        return ScaleRange(key, tuple(number(field, each, _EXAMPLE) for each in parts.split(",")))
     low, high = number(field, first, _EXAMPLE), number(field, last, _EXAMPLE)
     if not 0 < low < high:
         raise KvroomError(field, text, "ends before it begins, or begins at nothing", _EXAMPLE)
@@ -111,7 +111,7 @@ def at(scenario: Scenario, settings: Settings, field: str = "--scale-to") -> Sce
 
 
 def always(scenario: Scenario) -> Scenario:
-    """``scenario`` with as many replicas as its autoscaler may start, from the beginning to the end."""
+    """``scenario`` with as many replicas as its autoscaler may start, all the time."""
     assert scenario.fleet is not None and scenario.fleet.autoscale is not None
     most = scenario.fleet.autoscale.max or scenario.replicas
     rule = Autoscaling(min=most, max=most)
@@ -142,7 +142,7 @@ class ScalePoint:
 
     @property
     def cost(self) -> float:
-        """What is to be small: dollars, or GPU hours where there is no price."""
+        """The cost to minimise: dollars, or GPU hours where there is no price."""
         return self.gpu_hours_per_day if self.usd_per_day is None else self.usd_per_day
 
     @property
@@ -186,10 +186,10 @@ def played(
     as there may be); None where ``watch`` ended it."""
     question = always(scenario) if settings is None else at(scenario, settings)
     workings = work(question, paths=paths)
-    made = serve(workings, source, slo=tuple(slo), watch=watch, linked=linked)
-    if made.fleet.stopped:
+    simulated = serve(workings, source, slo=tuple(slo), watch=watch, linked=linked)
+    if simulated.fleet.stopped:
         return None
-    answer = made.to_dict()
+    answer = simulated.to_dict()
     fleet, counts, spent_s = answer["fleet"], answer["requests"], answer["duration_s"]
     hours = fleet["gpu_hours"] * DAY_S / spent_s if spent_s else 0.0
     price = workings.deployment.device.usd_per_hour
@@ -219,7 +219,7 @@ def best_of(points: Iterable[ScalePoint]) -> ScalePoint | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScaleSweep(Shown):
-    """The settings that were tried, fewer where ``watch`` ended it, and the fleet that never changes."""
+    """The settings that were tried (fewer where ``watch`` ended it), and a fleet of constant size."""
 
     TITLE = "What an autoscaler should aim at"
 
@@ -239,7 +239,7 @@ class ScaleSweep(Shown):
         return best_of(self.points)
 
     def summary(self) -> str:
-        """The best target, what it costs a day, and against what."""
+        """The best target, its cost a day, and what it is compared with."""
         tried = " and ".join(f"{o.key} from {o.values[0]:g} to {o.values[-1]:g}" for o in self.over)
         if not self.points:
             return "It was stopped before any target was tried."
@@ -247,13 +247,13 @@ class ScaleSweep(Shown):
         if best is None:
             near = min(self.points, key=lambda point: point.ttft_p95_s or 0.0)
             values = ", ".join(f"{value:g}" for value in (near.settings or {}).values())
-            said = f"No {tried} holds the objectives; {values} comes nearest ({near.told()})"
+            sentence = f"No {tried} holds the objectives; {values} comes nearest ({near.told()})"
         else:
-            said = f"{named(best.settings or {})}: {best.told()}"
+            sentence = f"{named(best.settings or {})}: {best.told()}"
         if self.fixed is not None:
             holds = "holds" if self.fixed.holds else "does not hold"
-            said += f"; as many as there may be, always, {holds} at {self.fixed.told_cost()}"
-        return said + "."
+            sentence += f"; as many as there may be, always, {holds} at {self.fixed.told_cost()}"
+        return sentence + "."
 
     def rows(self) -> list[dict[str, Any]]:
         """A flat row a target; the last is the fleet that never changes."""
@@ -303,12 +303,12 @@ def sweep(
 ) -> ScaleSweep:
     """Serve the requests at every combination of values, and by as many replicas as there may be."""
     check_objectives(slo)
-    asked = combined(over)
-    for one in asked:
+    combinations = combined(over)
+    for one in combinations:
         at(scenario, one)  # what is wrong is said before the first is played
     points: list[ScalePoint] = []
     fixed: ScalePoint | None = None
-    each: list[Settings | None] = [*asked, None]
+    each: list[Settings | None] = [*combinations, None]
     for settings in each:
         point = played(scenario, settings, source, slo=slo, watch=watch, paths=paths)
         if point is None:
@@ -323,7 +323,7 @@ def sweep(
 
 
 def check_objectives(slo: Sequence[Objective]) -> None:
-    """KvroomError where nothing says which settings hold."""
+    """KvroomError where no objective says which settings are good enough."""
     if not slo:
         fix = "Add --slo ttft_p95=2s."
         raise KvroomError("--slo", None, "is needed, to tell which targets hold", fix)

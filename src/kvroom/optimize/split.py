@@ -34,7 +34,7 @@ SLOWEST, FASTEST = 1e6, 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """So many replicas of each kind (``prefill`` 0: each does both) and what came of it."""
+    """So many replicas of each kind (``prefill`` 0: each does both) and their results."""
 
     prefill: int
     decode: int
@@ -94,7 +94,7 @@ class Splits(Shown):
 
 
 class Stopped(Exception):
-    """The watcher has had enough."""
+    """The watcher ended the run."""
 
 
 class _Hunt:
@@ -135,14 +135,14 @@ class _Hunt:
             why = f"GPUs are fewer than the {scenario.gpu_count} of one replica that does both"
             fix = "Say a smaller layout beside disaggregation: --gpu-count, --tp."
             raise KvroomError("disaggregation", gpus, why, fix)
-        asked = replace(scenario, disaggregation=None, replicas=copies)
-        return self._tried(0, copies, copies * scenario.gpu_count, asked)
+        together = replace(scenario, disaggregation=None, replicas=copies)
+        return self._tried(0, copies, copies * scenario.gpu_count, together)
 
     def _tried(self, prefill: int, decode: int, gpus: int, scenario: Scenario) -> Tried:
-        made = serve(work(scenario), self.source, slo=self.slo, watch=self.watch)
-        if made.fleet.stopped:
+        simulated = serve(work(scenario), self.source, slo=self.slo, watch=self.watch)
+        if simulated.fleet.stopped:
             raise Stopped
-        answer = made.to_dict()
+        answer = simulated.to_dict()
         score = self.score(answer)
         return Tried(prefill=prefill, decode=decode, gpus=gpus, answer=answer, score=score)
 

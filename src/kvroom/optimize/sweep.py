@@ -126,7 +126,7 @@ def parse(text: str) -> tuple[str, list[Value]]:
 
 
 def _value(key: str, text: str) -> Value:
-    """A value as its key takes it: tokens, a number, or the text itself."""
+    """A value in the form that its key takes: tokens, a number, or the text itself."""
     name = key.rpartition(".")[2]
     if key.startswith("engine_args."):
         try:
@@ -213,23 +213,23 @@ def sweep(scenario: Scenario, word: str, values: Sequence[Value]) -> tuple[Curve
 
 
 def _with(scenario: Scenario, key: str, value: Value) -> Scenario:
-    given = scenario.differences()
+    keys = scenario.differences()
     within, dot, name = key.partition(".")
     if dot:
-        held = given.get(within)
-        given[within] = {**(held if isinstance(held, dict) else {}), name: value}
+        held = keys.get(within)
+        keys[within] = {**(held if isinstance(held, dict) else {}), name: value}
     else:
-        given["concurrency" if key == USERS else key] = value
+        keys["concurrency" if key == USERS else key] = value
     if key in LAYOUT_KEYS and key not in ("ep", "dcp"):
         # a degree that changes takes its own number of cards, a number of cards its own degrees
         for other in ("tp", "pp", "dp", "ep", "dcp") if key == "gpu_count" else ("gpu_count",):
-            given.pop(other, None)
+            keys.pop(other, None)
     both = key == USERS or (key == "concurrency" and scenario.workload is not None)
     if both or key == "workload.concurrency":
-        given["concurrency"] = value
+        keys["concurrency"] = value
         workload = scenario.workload.differences() if scenario.workload else {}
-        given["workload"] = workload | {"concurrency": value}
-    return Scenario.from_dict(given)
+        keys["workload"] = workload | {"concurrency": value}
+    return Scenario.from_dict(keys)
 
 
 def _point(scenario: Scenario, key: str, value: Value, *, marked: bool) -> CurvePoint:

@@ -47,12 +47,12 @@ COLD_TIERS = ("host", "nvme", "network")
 
 def _said(value: object) -> dict[str, object]:
     """The keys of a part of the question that are not at their usual values."""
-    kept: dict[str, object] = {}
+    values: dict[str, object] = {}
     for field in fields(value):  # type: ignore[arg-type]
         own = getattr(value, field.name)
         if own != field.default:
-            kept[field.name] = _plain(own)
-    return kept
+            values[field.name] = _plain(own)
+    return values
 
 
 def _plain(value: object) -> object:

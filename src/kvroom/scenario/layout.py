@@ -37,10 +37,10 @@ def counted_cards(text: str) -> tuple[str, int | None]:
     name, colon, count = text.rpartition(":")
     if colon and count.isdecimal():
         return name.strip(), int(count[:12])
-    found = None if text.strip().lower().endswith(_FILES) else _TIMES.fullmatch(text.strip())
-    if found is None:
+    match = None if text.strip().lower().endswith(_FILES) else _TIMES.fullmatch(text.strip())
+    if match is None:
         return text, None
-    return (found["card"] or found["name"]).strip(), int((found["before"] or found["after"])[:12])
+    return (match["card"] or match["name"]).strip(), int((match["before"] or match["after"])[:12])
 
 
 def filled_layout(keys: Mapping[str, object]) -> dict[str, int]:

@@ -90,14 +90,14 @@ class Routing:
         policy = parse_word(name, value.get("policy"), ROUTING_POLICIES, _WHAT)
         entry = ROUTERS[policy]
         own_keys = (*_OWN.get(policy, ()), *entry.settings)
-        known = (*_COMMON, *own_keys)
-        given = {**value, **parse_object(f"{name}.settings", value.get("settings", {}))}
-        given.pop("settings", None)
+        allowed = (*_COMMON, *own_keys)
+        keys = {**value, **parse_object(f"{name}.settings", value.get("settings", {}))}
+        keys.pop("settings", None)
         own: dict[str, float] = {}
-        for key, setting in given.items():
-            if key not in known:
+        for key, setting in keys.items():
+            if key not in allowed:
                 told = f"Its settings: {', '.join(('stale', 'cells', *own_keys))}."
-                fix = did_you_mean(str(key), known, told)
+                fix = did_you_mean(str(key), allowed, told)
                 raise KvroomError(name, key, f"is no known key of {policy}", fix)
             if key in entry.settings:
                 usual, low, high = entry.settings[key]
@@ -117,18 +117,18 @@ class Routing:
 
     def to_dict(self) -> str | dict[str, object]:
         """The name of the router, or an object where it has settings."""
-        said: dict[str, object] = {}
+        values: dict[str, object] = {}
         if self.stale_s != ROUTERS[self.policy].stale_s:
-            said["stale_s"] = self.stale_s
+            values["stale_s"] = self.stale_s
         if self.weight != 1.0:
-            said["weight"] = self.weight
+            values["weight"] = self.weight
         if self.by != LOADS[0]:
-            said["by"] = self.by
+            values["by"] = self.by
         if self.cells != 1:
-            said["cells"] = self.cells
+            values["cells"] = self.cells
         if self.settings:
-            said["settings"] = self.settings
-        return {"policy": self.policy, **said} if said else self.policy
+            values["settings"] = self.settings
+        return {"policy": self.policy, **values} if values else self.policy
 
 
 def _routing_keys(name: str, text: str) -> dict[str, object]:

@@ -151,24 +151,24 @@ def line(text: str, field: str = "--speculation") -> dict[str, object]:
     Shares by position are joined by slashes.
     """
     method, *parts = (part.strip() for part in text.split(":"))
-    given: dict[str, object] = {"method": method}
+    keys: dict[str, object] = {"method": method}
     for part in parts:
         key, equals, value = (x.strip() for x in part.partition("="))
         key = key.replace("-", "_")
         key = SPELLED.get(key, key)
-        if not equals and "num_speculative_tokens" not in given:
+        if not equals and "num_speculative_tokens" not in keys:
             key, value = "num_speculative_tokens", key
-        elif not equals or not value or key in given:
+        elif not equals or not value or key in keys:
             raise KvroomError(field, part, "is no KEY=VALUE of it, once", EXAMPLE)
         if key == "model":
-            given[key] = value
+            keys[key] = value
             continue
         try:
             numbers = [int(part) if part.isdecimal() else float(part) for part in value.split("/")]
         except ValueError:
             raise KvroomError(field, part, "is no number", EXAMPLE) from None
-        given[key] = numbers if "/" in value else numbers[0]
-    return given
+        keys[key] = numbers if "/" in value else numbers[0]
+    return keys
 
 
 def method_of(field: str, value: object) -> str:

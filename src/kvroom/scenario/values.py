@@ -96,11 +96,11 @@ def parse_keys(
     parsers: Mapping[str, Callable[[str, object], object]], where: str, value: object
 ) -> dict[str, object]:
     """What ``parsers`` make of the keys of an object; null is a key left out, an unknown one refused."""
-    given = parse_object(where, value)
-    check_keys(where, given, tuple(parsers))
+    keys = parse_object(where, value)
+    check_keys(where, keys, tuple(parsers))
     prefix = "" if where == "scenario" else f"{where}."
     return {
-        key: parsers[key](prefix + key, value) for key, value in given.items() if value is not None
+        key: parsers[key](prefix + key, value) for key, value in keys.items() if value is not None
     }
 
 

@@ -85,17 +85,17 @@ def settling(users: int, requests: int) -> int:
 def with_agents(field: str, given: Mapping[str, object]) -> dict[str, object]:
     """The keys of a workload with ``agents`` spelled out: so many sessions at a time, and what those of
     coding agents are like where nothing is said."""
-    told = {key: value for key, value in given.items() if key != "agents"}
+    keys = {key: value for key, value in given.items() if key != "agents"}
     if given.get("agents") is None:
-        return told
+        return keys
     name = f"{field}.agents"
     text = spec_text(name, given["agents"])
     count = whole(MAX_REQUESTS)(name, int(text) if text.isdecimal() else text)
-    said = {key: value for key, value in told.items() if value is not None}
-    if said.get("arrivals") not in (None, f"closed:{count}", "once"):
+    own = {key: value for key, value in keys.items() if value is not None}
+    if own.get("arrivals") not in (None, f"closed:{count}", "once"):
         fix = "Give agents, or arrivals."
-        raise KvroomError(f"{field}.arrivals", said["arrivals"], "and agents are two loads", fix)
-    return {**AGENTS, "requests": calls_of(count), **said, "arrivals": f"closed:{count}"}
+        raise KvroomError(f"{field}.arrivals", own["arrivals"], "and agents are two loads", fix)
+    return {**AGENTS, "requests": calls_of(count), **own, "arrivals": f"closed:{count}"}
 
 
 def _spec(name: str, value: object) -> Spec:

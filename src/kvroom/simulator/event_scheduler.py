@@ -85,6 +85,7 @@ class EventScheduler(RequestStream):
         self.connector = connector
         self.events: KVEvents | None = None
         self.pool = pool
+        pool.in_turn = config.in_turn
         self.extents = pool if isinstance(pool, ExtentPool) else ExtentPool(0)
         self.clock = clock
         self.outcome = outcome

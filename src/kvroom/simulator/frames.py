@@ -55,7 +55,7 @@ class Frame:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, in seconds to the microsecond; lists that are empty are left out."""
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "start_s": _seconds(self.start_ps),
             "held": self.held,
             "shared": self.shared,
@@ -75,7 +75,7 @@ class Frame:
             "first": [(number, _seconds(ps)) for number, ps in self.first],
             "gaps": [(_seconds(ps), count) for ps, count in self.gaps],
         }
-        return found | {name: value for name, value in lists.items() if value}
+        return values | {name: value for name, value in lists.items() if value}
 
 
 def _seconds(ps: int) -> float:
@@ -172,25 +172,25 @@ class FrameRecorder(StepEngine):
         """The owner of every block, the null block a free one."""
         pool = self._scheduler.cache.pool
         references = pool.references
-        found = [FREE if key is None else KEPT for key in pool.keys]
-        found += [FREE] * (pool.total - len(found))
+        owners = [FREE if key is None else KEPT for key in pool.keys]
+        owners += [FREE] * (pool.total - len(owners))
         for request in self._scheduler.running:
             number = request.index + 1
             for table in request.block_tables:
                 for block in table:
                     if block:
-                        found[block] = number if references[block] == 1 else SHARED
-        return found
+                        owners[block] = number if references[block] == 1 else SHARED
+        return owners
 
 
 def _changes(before: list[int], now: list[int]) -> list[int]:
     """Runs of blocks whose owner changed: first block, how many, owner."""
-    found: list[int] = []
+    runs: list[int] = []
     for block, (old, new) in enumerate(zip(before, now, strict=True)):
         if old == new:
             continue
-        if found and found[-3] + found[-2] == block and found[-1] == new:
-            found[-2] += 1
+        if runs and runs[-3] + runs[-2] == block and runs[-1] == new:
+            runs[-2] += 1
         else:
-            found += (block, 1, new)
-    return found
+            runs += (block, 1, new)
+    return runs

@@ -56,7 +56,7 @@ def expected_room(
     try:
         rules = served_by(deployment, answer)
         # When they come does not matter here.
-        made = of_workload(
+        synthetic = of_workload(
             replace(workload, arrivals=workload.arrivals or "once", requests_per_s=None)
         )
     except KvroomError:
@@ -64,7 +64,7 @@ def expected_room(
     setup = rules.setup
     limit = setup.config.max_model_len
     lengths = [
-        (min(i, limit - 1), max(1, min(o, limit - i))) for i, o in made.lengths() if i < limit
+        (min(i, limit - 1), max(1, min(o, limit - i))) for i, o in synthetic.lengths() if i < limit
     ]
     if not lengths:
         return Room(), Room()
@@ -73,18 +73,18 @@ def expected_room(
     most = setup.config.max_num_seqs if limited else inf
     usable = setup.num_gpu_blocks - 1
     ahead = rules.steps_in_flight - 1
-    held, varies = held_blocks(setup, lengths, ahead)
+    blocks, varies = held_blocks(setup, lengths, ahead)
     head = waiting_blocks(setup, lengths)
     tokens = setup.config.max_num_batched_tokens if limited else inf
-    alone = min(max(0.0, usable - head) / held, _in_step(lengths, tokens))
-    shared, own_held = alone, held
-    prefix = made.prefix
+    alone = min(max(0.0, usable - head) / blocks, _in_step(lengths, tokens))
+    shared, own_held = alone, blocks
+    prefix = synthetic.prefix
     if prefix.tokens and setup.enable_prefix_caching:
         once = sum(
             prefix.tokens // group.block_size for group in setup.groups if group.type == "full"
         )
         kept = prefix.tokens // setup.groups[0].block_size * setup.groups[0].block_size
-        rest, left = held - once, usable - prefix.groups * once
+        rest, left = blocks - once, usable - prefix.groups * once
         own = [(max(1, p - kept), o) for p, o in lengths]
         if rest > 0 and left > 0:
             room = max(0.0, left - waiting_blocks(setup, own)) / rest
@@ -93,7 +93,7 @@ def expected_room(
                 shared, own_held = room, rest
     dp = deployment.layout.dp
     return (
-        _banded(alone * dp, varies / held, most * dp),
+        _banded(alone * dp, varies / blocks, most * dp),
         _banded(shared * dp, varies / own_held, most * dp),
     )
 

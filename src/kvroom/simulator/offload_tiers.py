@@ -85,8 +85,8 @@ class SizedTier:
 
 def sized(tiers: Iterable[OffloadTier], machine: Machine) -> tuple[SizedTier, ...]:
     """The tiers on ``machine``; those of no bytes are left out. KvroomError where a figure is missing."""
-    found = [_sized(each, machine) for each in tiers]
-    return tuple(each for each in found if each.bytes != 0)
+    tiers_sized = [_sized(each, machine) for each in tiers]
+    return tuple(each for each in tiers_sized if each.bytes != 0)
 
 
 def _sized(wanted: OffloadTier, machine: Machine) -> SizedTier:
@@ -101,19 +101,19 @@ def _sized(wanted: OffloadTier, machine: Machine) -> SizedTier:
     elif size is None and wanted.kind != "network":
         fix = f"Write {wanted.kind}:512GiB."
         raise KvroomError("tiers", wanted.kind, "has no known size on this machine", fix)
-    said: list[str] = []
+    keys: list[str] = []
     if size is not None and tier.bytes is not None and size > tier.bytes:
-        said.append(
+        keys.append(
             f"{wanted.kind}: {show_gib(size)} asked for, the machine has {show_gib(tier.bytes)}"
             f" ({tier.source.kind})"
         )
     pinned = wanted.pinned_bytes
     if pinned is not None and size is not None and pinned < size:
-        said.append(
+        keys.append(
             f"host: only {show_gib(pinned)} of {show_gib(size)} can be pinned: the rest keeps nothing"
         )
         size = pinned
-    return SizedTier(asked=wanted, tier=tier, bytes=size, warnings=tuple(said))
+    return SizedTier(asked=wanted, tier=tier, bytes=size, warnings=tuple(keys))
 
 
 Common = dict[str, tuple[Store, TransferQueue]]

@@ -84,8 +84,8 @@ class StoragePrefetch:
         place = cached_tokens // size
         while place < whole and self.host.store.ready_ps(names[place]) is not None:
             place += 1
-        asked = (request.num_tokens // size - place) * size
-        if asked < self.rules.least_tokens or (
+        tokens = (request.num_tokens // size - place) * size
+        if tokens < self.rules.least_tokens or (
             self._most is not None and self.asked_tokens >= self._most
         ):
             return
@@ -104,9 +104,9 @@ class StoragePrefetch:
         link, blocks = self.storage.links[-1], len(pages) * self.unit
         done = link.carry(READ, now + self.storage.latency_ps, blocks, self.storage.width)
         start = done - link.takes_ps(blocks, self.storage.width)
-        self.asked_tokens += asked
+        self.asked_tokens += tokens
         self._going[request] = Fetch(
-            first=place, pages=pages, asked_tokens=asked, began_ps=now, start_ps=start, end_ps=done
+            first=place, pages=pages, asked_tokens=tokens, began_ps=now, start_ps=start, end_ps=done
         )
 
     def fetched(self, request: ServedRequest, now: int) -> int | None:

@@ -104,10 +104,10 @@ def lru(refs: References) -> StackHits:
     """
     blocks = refs.blocks
     total = len(blocks)
-    found = StackHits(total)
+    hits = StackHits(total)
     last = [-1] * refs.unique_blocks
     gone = Marks(total)
-    by_distance = found.by_distance
+    by_distance = hits.by_distance
     now = 0
     while now < total:
         place = last[blocks[now]]
@@ -125,7 +125,7 @@ def lru(refs: References) -> StackHits:
         distance = start - place - (gone.total - gone.below(place))
         by_distance[distance] += count
         gone.mark(place, count)
-    return found
+    return hits
 
 
 def lru_tail_first(refs: References) -> StackHits:
@@ -135,10 +135,10 @@ def lru_tail_first(refs: References) -> StackHits:
     counts is the largest distance so far.
     """
     blocks = refs.blocks
-    found = StackHits(len(blocks))
+    hits = StackHits(len(blocks))
     last = [-1] * refs.unique_blocks
     gone = Marks(len(blocks))
-    by_distance = found.by_distance
+    by_distance = hits.by_distance
     now = 0
     for start, end in refs.spans():
         prompt = blocks[start:end]
@@ -159,7 +159,7 @@ def lru_tail_first(refs: References) -> StackHits:
             run, length = place, 1
         if length:
             gone.mark(run, length)
-    return found
+    return hits
 
 
 def _look_up(
@@ -196,7 +196,7 @@ def lfu_hits(refs: References, capacity: int) -> int:
     Uses are counted while a block stays. A block enters before one leaves, so a full cache always
     holds a block used once: the newcomer, if no other. What was used twice therefore never leaves.
     """
-    absent, once, kept = 0, 1, 2
+    absent, once, counts = 0, 1, 2
     state = bytearray(refs.unique_blocks)
     queue: deque[int] = deque()  # by last use; those kept meanwhile are passed over
     room = capacity
@@ -205,7 +205,7 @@ def lfu_hits(refs: References, capacity: int) -> int:
         if state[number]:
             hits += 1
             if state[number] == once:
-                state[number] = kept
+                state[number] = counts
                 used_once -= 1
                 room -= 1
             continue
@@ -213,7 +213,7 @@ def lfu_hits(refs: References, capacity: int) -> int:
         queue.append(number)
         used_once += 1
         if used_once > room:
-            while state[victim := queue.popleft()] == kept:
+            while state[victim := queue.popleft()] == counts:
                 pass
             state[victim] = absent
             used_once -= 1

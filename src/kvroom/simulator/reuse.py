@@ -84,11 +84,11 @@ class TierHits:
 
 def placed(size_bytes: int, rooms: Mapping[str, int]) -> dict[str, int]:
     """``size_bytes`` put into the ``rooms`` (bytes by tier, the fastest first); ``missing`` is the rest."""
-    found: dict[str, int] = {}
+    by_tier: dict[str, int] = {}
     for name, room in rooms.items():
-        found[name] = min(size_bytes, room)
-        size_bytes -= found[name]
-    return found | {"missing": size_bytes} if size_bytes else found
+        by_tier[name] = min(size_bytes, room)
+        size_bytes -= by_tier[name]
+    return by_tier | {"missing": size_bytes} if size_bytes else by_tier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,25 +114,25 @@ class Reuse:
         distances, reached = self.lru.curve()
         if not distances:
             return []
-        made: list[Need] = []
+        needs: list[Need] = []
         for share in shares:
             blocks = self.lru.blocks_for(-int(-share * reached[-1] // 1))
             ratio = self.lru.ratio(blocks)
-            made.append(Need(share, ratio, blocks, blocks * self.refs.block_tokens))
-        return made
+            needs.append(Need(share, ratio, blocks, blocks * self.refs.block_tokens))
+        return needs
 
     def by_tier(self, rooms: Mapping[str, int], price: Price) -> list[TierHits]:
         """The hits of each of ``rooms`` (bytes by tier, the fastest first), each block kept once, in the
         nearest tier that holds as many blocks as were used since: from the one pass of reuse distances."""
-        made: list[TierHits] = []
+        rows: list[TierHits] = []
         above = 0
         size = price.bytes(self.refs.block_tokens)
         for name, room in rooms.items():
             blocks = room // size if size else 0
             before, after = self.lru.ratio(above), self.lru.ratio(above + blocks)
-            made.append(TierHits(name, room, blocks, after - before, after))
+            rows.append(TierHits(name, room, blocks, after - before, after))
             above += blocks
-        return made
+        return rows
 
     def curve(self, points: int) -> list[tuple[int, float]]:
         """(blocks, hit ratio) of LRU caches, sizes evenly spaced on a logarithmic scale."""

@@ -50,7 +50,7 @@ def tally(fleet: Cluster) -> dict[str, Any]:
     """What ``fleet`` counted, as plain JSON values."""
     out = fleet.outcome
     out.gaps.settle()
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "counts": {name: getattr(out, name) for name in COUNTS},
         "last_ps": out.last_ps,
         "gaps_ps": out.gaps.total_ps,
@@ -62,30 +62,30 @@ def tally(fleet: Cluster) -> dict[str, Any]:
         "at_once": fleet.timeline.at_once,
     }
     if isinstance(fleet, ManagedCluster):
-        found["replicas"] = [[getattr(r, name) for name in REPLICA] for r in fleet.replicas]
-    return found
+        values["replicas"] = [[getattr(r, name) for name in REPLICA] for r in fleet.replicas]
+    return values
 
 
-def add(fleet: Cluster, told: Mapping[str, Any], places: Sequence[int]) -> None:
+def add(fleet: Cluster, values: Mapping[str, Any], places: Sequence[int]) -> None:
     """Put what another one counted for the replicas at ``places`` into ``fleet``, which has served nothing
     itself."""
     out = fleet.outcome
     for name in COUNTS:
-        setattr(out, name, getattr(out, name) + told["counts"][name])
-    out.last_ps = max(out.last_ps, told["last_ps"])
+        setattr(out, name, getattr(out, name) + values["counts"][name])
+    out.last_ps = max(out.last_ps, values["last_ps"])
     for name in TIMES:
         own = getattr(out, name)
-        for piece in unpacked(own.typecode, told["times"][name]):
+        for piece in unpacked(own.typecode, values["times"][name]):
             own += piece
-    for columns in told["runs"]:
+    for columns in values["runs"]:
         for four in zip(*(unpacked("q", column) for column in columns), strict=True):
             out.gaps.take(*four)
-    out.gaps.total_ps += told["gaps_ps"]
-    for name, times in told["warm"].items():
+    out.gaps.total_ps += values["gaps_ps"]
+    for name, times in values["warm"].items():
         out.warm[name] += times
-    fleet.elsewhere_blocks += told["peak_blocks"]
+    fleet.elsewhere_blocks += values["peak_blocks"]
     if isinstance(fleet, ManagedCluster):
-        rows = told["replicas"]
+        rows = values["replicas"]
         if len(rows) == len(fleet.replicas):  # it knew of all
             rows = [rows[place] for place in places]
         for place, row in zip(places, rows, strict=True):
@@ -105,12 +105,12 @@ def joined(lines: Sequence[Sequence[Sequence[int]]]) -> list[Moment]:
     )
     every = -(-len(changes) // LONGEST_LINE)
     now = [(0,) * len(Moment._fields)] * len(lines)
-    found: list[Moment] = []
+    rows: list[Moment] = []
     for count, (time_ps, part, number) in enumerate(changes, 1):
         now[part] = tuple(lines[part][number])
         if count % every == 0 or count == len(changes):
             sums = [sum(column) for column in zip(*now, strict=True)]
             waits = [m[6] for m in now if m[6]]
             sums[0], sums[6] = time_ps, sum(waits) // len(waits) if waits else 0
-            found.append(Moment(*sums))
-    return found
+            rows.append(Moment(*sums))
+    return rows

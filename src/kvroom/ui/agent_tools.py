@@ -78,13 +78,15 @@ class AgentTool:
 
 def _addressed(answer: dict[str, Any], page: str) -> dict[str, Any]:
     """``answer`` with its links, and those of its rows, at another page; "" where that is none."""
-    found = dict(answer)
+    addressed = dict(answer)
     for key, value in answer.items():
         if key == "page":
-            found[key] = value and page and page + value.removeprefix(PAGE_ADDRESS)
+            addressed[key] = value and page and page + value.removeprefix(PAGE_ADDRESS)
         elif isinstance(value, list) and key != "answer":
-            found[key] = [_addressed(row, page) if isinstance(row, dict) else row for row in value]
-    return found
+            addressed[key] = [
+                _addressed(row, page) if isinstance(row, dict) else row for row in value
+            ]
+    return addressed
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -243,7 +245,7 @@ def _plan(arguments: Arguments) -> dict[str, Any]:
 
 def _levers(arguments: Arguments) -> dict[str, Any]:
     scenario = _scenario(arguments, ("by", "limit", "detail"))
-    found = api.levers(scenario, by=arguments.get("by", "requests"))
+    levers = api.levers(scenario, by=arguments.get("by", "requests"))
     rows = [
         {
             "id": row.lever.id,
@@ -251,17 +253,17 @@ def _levers(arguments: Arguments) -> dict[str, Any]:
             "after": row.after.to_dict(),
             "needs": list(row.lever.needs),
             "quality": row.lever.quality.effect if row.lever.quality else None,
-            "page": link_of({**found.scenario.differences(), **row.changes}),
+            "page": link_of({**levers.scenario.differences(), **row.changes}),
         }
-        for row in found.levers[: _limit(arguments, 5)]
+        for row in levers.levers[: _limit(arguments, 5)]
     ]
     return {
-        "verdict": found.sentence,
-        "figures": found.before.to_dict(),
+        "verdict": levers.sentence,
+        "figures": levers.before.to_dict(),
         "levers": rows,
-        "warnings": _some(found.warnings),
-        "page": found.scenario.link(),
-        **({"answer": found.to_dict()} if arguments.get("detail") else {}),
+        "warnings": _some(levers.warnings),
+        "page": levers.scenario.link(),
+        **({"answer": levers.to_dict()} if arguments.get("detail") else {}),
     }
 
 
@@ -288,7 +290,7 @@ def _search(arguments: Arguments) -> dict[str, Any]:
         raise KvroomError(
             "model", None, "is missing", "Name it: llama-3-70b, a hub id, or a config.json."
         )
-    found = api.search(
+    result = api.search(
         keys.pop("model"),
         keys.pop("gpu", None),
         slo=arguments.get("slo", ""),
@@ -306,17 +308,17 @@ def _search(arguments: Arguments) -> dict[str, Any]:
             "simulated": answer.simulated,
             "page": answer.scenario.link(),
         }
-        for answer in found.answers[: _limit(arguments, 3)]
+        for answer in result.answers[: _limit(arguments, 3)]
     ]
     first = rows[0] if rows else None
     return {
-        "verdict": found.sentence,
+        "verdict": result.sentence,
         "figures": dict(first["served"]) if first else {},
         "answers": rows,
-        "nearest": [] if rows else [dict(row) for row in found.nearest[:3]],
+        "nearest": [] if rows else [dict(row) for row in result.nearest[:3]],
         "warnings": [],
         "page": first["page"] if first else "",
-        **({"answer": found.to_dict()} if arguments.get("detail") else {}),
+        **({"answer": result.to_dict()} if arguments.get("detail") else {}),
     }
 
 
@@ -335,7 +337,7 @@ def _simulate(arguments: Arguments) -> dict[str, Any]:
     ends = time.monotonic() + check_float(
         "seconds", arguments.get("seconds", 60), low=0.1, high=MOST_SECONDS
     )
-    found = api.simulate(
+    simulation = api.simulate(
         _scenario(arguments, _SIMULATE_KEYS),
         trace=arguments.get("trace"),
         slo=arguments.get("slo", ""),
@@ -343,7 +345,7 @@ def _simulate(arguments: Arguments) -> dict[str, Any]:
         keep_requests=False,
         watch=lambda _: time.monotonic() > ends,
     )
-    whole = found.to_dict()
+    whole = simulation.to_dict()
     times = {
         f"{name}.{at}": whole[name][at]
         for name in ("ttft_s", "tpot_s", "e2e_s")
@@ -355,12 +357,12 @@ def _simulate(arguments: Arguments) -> dict[str, Any]:
     )  # fmt: skip
     figures = {**whole["requests"], **times, **{key: whole[key] for key in plain}}
     return {
-        "verdict": sentence(found.run, whole),
+        "verdict": sentence(simulation.run, whole),
         "figures": figures,
         "slo": whole.get("slo"),
         "stopped": whole["stopped"],
         "warnings": _some(whole["warnings"]),
-        "page": found.run.workings.plan.scenario.link(),
+        "page": simulation.run.workings.plan.scenario.link(),
         **({"answer": whole} if arguments.get("detail") else {}),
     }
 
@@ -447,8 +449,10 @@ def _reconcile(arguments: Arguments) -> dict[str, Any]:
     else:
         raise KvroomError("file", None, "is missing", "Give the log's path, or its text.")
     keys = {key: arguments[key] for key in ("model", "gpu") if key in arguments}
-    found = api.reconcile(log, expect=arguments.get("expect"), **keys)
-    shared = [name for name in found.predicted if found.printed.get(name) is not None]
+    reconciliation = api.reconcile(log, expect=arguments.get("expect"), **keys)
+    shared = [
+        name for name in reconciliation.predicted if reconciliation.printed.get(name) is not None
+    ]
     rows = [
         {
             "name": line.name,
@@ -457,24 +461,29 @@ def _reconcile(arguments: Arguments) -> dict[str, Any]:
             "reason": line.reason,
             "flag": line.flag,
         }
-        for line in found.accounts
+        for line in reconciliation.accounts
         if line.difference_bytes
     ]
     return {
-        "verdict": found.sentence,
-        "engine": found.engine,
-        "engine_version": found.engine_version,
+        "verdict": reconciliation.sentence,
+        "engine": reconciliation.engine,
+        "engine_version": reconciliation.engine_version,
         "figures": {
-            name: {"predicted": found.predicted[name], "printed": found.printed[name]}
+            name: {
+                "predicted": reconciliation.predicted[name],
+                "printed": reconciliation.printed[name],
+            }
             for name in shared
         },
         "accounts": rows,
-        "way": None if found.way is None else found.way.line,
-        "command": found.command,
-        "missing": list(found.missing),
-        "warnings": _some(found.notes),
-        "page": link_of(found.scenario) if found.scenario and not found.missing else "",
-        **({"answer": found.to_dict()} if arguments.get("detail") else {}),
+        "way": None if reconciliation.way is None else reconciliation.way.line,
+        "command": reconciliation.command,
+        "missing": list(reconciliation.missing),
+        "warnings": _some(reconciliation.notes),
+        "page": link_of(reconciliation.scenario)
+        if reconciliation.scenario and not reconciliation.missing
+        else "",
+        **({"answer": reconciliation.to_dict()} if arguments.get("detail") else {}),
     }
 
 
@@ -590,5 +599,7 @@ def _shown(value: Any) -> str:
 
 
 def _row(row: Mapping[str, Any]) -> str:
-    kept = {key: value for key, value in row.items() if key not in ("page", "warnings") and value}
-    return "; ".join(f"{key}: {codec.encode(value)}" for key, value in kept.items())
+    row_values = {
+        key: value for key, value in row.items() if key not in ("page", "warnings") and value
+    }
+    return "; ".join(f"{key}: {codec.encode(value)}" for key, value in row_values.items())

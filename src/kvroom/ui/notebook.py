@@ -109,12 +109,12 @@ def widget(plan: Plan | Scenario, figures: Iterable[str] = tuple(FIGURES)) -> An
 def turn(scenario: Scenario, answer: Mapping[str, Any], turned: Mapping[str, Any]) -> Scenario:
     """``scenario`` with one number of the product turned: ``name`` of it, ``value`` chosen."""
     turns = answer["figures"]["price"]["turns"]
-    given = scenario.differences()
+    keys = scenario.differences()
     if turned["name"] == "bits":
-        given["kv_dtype"] = next(
+        keys["kv_dtype"] = next(
             turn["kv_dtype"] for turn in turns["bits"] if turn["value"] == turned["value"]
         )
     else:
         key = turns[turned["name"]]["key"]
-        given["model"] = {"config": {**turns["config"], key: turned["value"]}}
-    return Scenario.from_dict(given)
+        keys["model"] = {"config": {**turns["config"], key: turned["value"]}}
+    return Scenario.from_dict(keys)

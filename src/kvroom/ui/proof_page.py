@@ -169,10 +169,10 @@ def _near(tokens: int, contexts: Sequence[int]) -> int:
 
 
 def _figure(series: Sequence[Series], x: str, y: str, says: str) -> str:
-    told = f"{y} over {x}: " + "; ".join(
+    label = f"{y} over {x}: " + "; ".join(
         f"{sery.name} {', '.join(f'{b:.3g} at {a:g}' for a, b in sery.dots)}" for sery in series
     )
-    picture = plot(told, x, y, series)
+    picture = plot(label, x, y, series)
     if not picture:
         return ""
     caption = html.element("figcaption", html.text(says))

@@ -127,24 +127,24 @@ def _scaled(weights: Sequence[float]) -> tuple[float, ...]:
     return tuple(weight / mean for weight in weights)
 
 
-def parse_curve(field: str, given: dict[str, str]) -> DailyCurve:
+def parse_curve(field: str, words: dict[str, str]) -> DailyCurve:
     """The curve of ``peak=``, ``at=``, ``curve=`` and ``regions=``; KvroomError names what is wrong."""
     fix = f"Write it like {EXAMPLE}."
-    if "curve" in given:
+    if "curve" in words:
         for key in ("peak", "at"):
-            if key in given:
-                raise KvroomError(f"{field} {key}", given[key], "and curve are two curves", fix)
-        weights = _weights(f"{field} curve", given["curve"])
+            if key in words:
+                raise KvroomError(f"{field} {key}", words[key], "and curve are two curves", fix)
+        weights = _weights(f"{field} curve", words["curve"])
     else:
-        peak = number(f"{field} peak", given.get("peak", str(PEAK)), fix)
-        at = number(f"{field} at", given.get("at", str(AT)).removesuffix("h"), fix)
+        peak = number(f"{field} peak", words.get("peak", str(PEAK)), fix)
+        at = number(f"{field} at", words.get("at", str(AT)).removesuffix("h"), fix)
         weights = raised_cosine(
             check_float(f"{field} peak", peak, low=1.0, high=2.0),
             check_float(f"{field} at", at, low=0.0, high=24.0, unit="hours"),
         )
-    if "regions" not in given:
+    if "regions" not in words:
         return DailyCurve(weights)
-    return DailyCurve(weights, _regions(f"{field} regions", given["regions"]))
+    return DailyCurve(weights, _regions(f"{field} regions", words["regions"]))
 
 
 def _weights(field: str, text: str) -> tuple[float, ...]:
@@ -160,25 +160,25 @@ def _weights(field: str, text: str) -> tuple[float, ...]:
 
 def _regions(field: str, text: str) -> tuple[Region, ...]:
     fix = "Write shares and hours ahead of UTC: 0.5@-6+0.3@1+0.2@8."
-    found: list[Region] = []
+    regions: list[Region] = []
     for part in text.split("+"):
         share, sign, ahead = part.partition("@")
         if not sign:
             raise KvroomError(field, part, "is no share@hours", fix)
-        found.append(
+        regions.append(
             Region(
                 check_float(field, number(field, share, fix), low=1e-6, high=1e12),
                 check_float(field, number(field, ahead, fix), low=-12.0, high=14.0, unit="hours"),
             )
         )
-    hours = [region.ahead_h for region in found]
+    hours = [region.ahead_h for region in regions]
     for hour in hours:
         if hours.count(hour) > 1:
             why = f"names the region at {hour:+g} hours twice"
             raise KvroomError(field, text, why, "Add their shares up.")
-    total = sum(region.share for region in found)
+    total = sum(region.share for region in regions)
     if abs(total - 1.0) > ROUNDED:
-        whole = "+".join(f"{r.share / total:.3g}@{r.ahead_h:g}" for r in found)
+        whole = "+".join(f"{r.share / total:.3g}@{r.ahead_h:g}" for r in regions)
         why = f"has shares that add up to {total:.4g} and not to 1"
         raise KvroomError(field, text, why, f"Write {whole}, or add the region that is left out.")
-    return tuple(Region(region.share / total, region.ahead_h) for region in found)
+    return tuple(Region(region.share / total, region.ahead_h) for region in regions)

@@ -158,7 +158,7 @@ def parse_time(field: str, text: str) -> Distribution:
 
 def pairs(field: str, parts: Sequence[str], known: Sequence[str], example: str) -> dict[str, str]:
     """``key=value`` parts as a dict; KvroomError names an unknown, doubled or empty key."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in parts:
         key, equals, value = part.partition("=")
         if not equals or not value:
@@ -166,10 +166,10 @@ def pairs(field: str, parts: Sequence[str], known: Sequence[str], example: str) 
         if key not in known:
             otherwise = f"It takes {', '.join(known)}: {example}."
             raise KvroomError(field, key, "is no known key", did_you_mean(key, known, otherwise))
-        if key in found:
+        if key in values:
             raise KvroomError(field, part, "is said twice", f"Write it once: {example}.")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _parse(field: str, text: str, value: Parser, *, low: float, high: float) -> Distribution:
@@ -194,22 +194,22 @@ def _parse(field: str, text: str, value: Parser, *, low: float, high: float) -> 
         if first > last:
             raise KvroomError(field, text, "ends before it begins", f"Write it like {example}.")
         return Uniform(first, last)
-    given = pairs(field, parts, _KEYS[kind], example)
-    told: dict[str, Any] = {
-        k: value(field, given[k]) for k in ("mean", "median", "min", "max") if k in given
+    words = pairs(field, parts, _KEYS[kind], example)
+    numbers: dict[str, Any] = {
+        k: value(field, words[k]) for k in ("mean", "median", "min", "max") if k in words
     }
-    bounds = {"low": told.get("min", low), "high": told.get("max", high)}
+    bounds = {"low": numbers.get("min", low), "high": numbers.get("max", high)}
     if bounds["low"] > bounds["high"]:
         raise KvroomError(field, text, "has a min above its max", f"Write it like {example}.")
-    if not told.get("mean") and not told.get("median"):
+    if not numbers.get("mean") and not numbers.get("median"):
         raise KvroomError(field, text, "has no mean above zero", f"Write it like {example}.")
     if kind == "exponential":
-        return Exponential(told["mean"], **bounds)
-    sigma = number(field, given.get("sigma", "1"), f"Write it like {example}.")
+        return Exponential(numbers["mean"], **bounds)
+    sigma = number(field, words.get("sigma", "1"), f"Write it like {example}.")
     sigma = check_float(f"{field} sigma", sigma, low=0.0, high=5.0)
-    if "mean" in told and "median" in told:
+    if "mean" in numbers and "median" in numbers:
         raise KvroomError(field, text, "gives mean and median", "Give one of them.")
-    mean = told["mean"] if "mean" in told else told["median"] * exp(sigma * sigma / 2)
+    mean = numbers["mean"] if "mean" in numbers else numbers["median"] * exp(sigma * sigma / 2)
     return Lognormal(mean, sigma, **bounds)
 
 

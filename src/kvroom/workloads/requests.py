@@ -65,14 +65,14 @@ class TokenIds:
 
     def block_keys(self, block_tokens: int, tokens: int) -> Sequence[int]:
         """Names of the blocks that the first ``tokens`` tokens fill or begin: chained digests."""
-        known = self.prompt + self.answer if self.answer else self.prompt
+        ids = self.prompt + self.answer if self.answer else self.prompt
         from hashlib import blake2b  # where a trace has token ids
 
-        known = known[:tokens]
+        ids = ids[:tokens]
         keys: list[int] = []
         digest = b""
-        for start in range(0, len(known), block_tokens):
-            text = digest + known[start : start + block_tokens].tobytes()
+        for start in range(0, len(ids), block_tokens):
+            text = digest + ids[start : start + block_tokens].tobytes()
             digest = blake2b(text, digest_size=8).digest()
             keys.append(int.from_bytes(digest, "little"))
         return keys
@@ -228,37 +228,37 @@ def in_order(
     """
     arrival = itemgetter(0)
     source = iter(requests)
-    held = _some(source, window)
-    held.sort(key=arrival)
-    origin = held[0].arrival_ps if held else 0
-    reached, number = origin, len(held)
-    while held:
+    rows = _some(source, window)
+    rows.sort(key=arrival)
+    origin = rows[0].arrival_ps if rows else 0
+    reached, number = origin, len(rows)
+    while rows:
         # As many again, and the earlier half of them all: nothing to come is expected before it.
-        first = len(held)
+        first = len(rows)
         more = _some(source, window)
         if more:
-            held += more
-            held.sort(key=arrival)
+            rows += more
+            rows.sort(key=arrival)
         number += len(more)
-        given = held[:first] if more else held
-        held = held[first:] if more else []
-        if given[0].arrival_ps < reached:
+        ready = rows[:first] if more else rows
+        rows = rows[first:] if more else []
+        if ready[0].arrival_ps < reached:
             fix = "Sort the trace by arrival."
             what = f"comes more than {first:,} requests too late in the file"
-            told = KvroomError("trace", f"request {number:,} or before", what, fix)
+            error = KvroomError("trace", f"request {number:,} or before", what, fix)
             if late is None:
-                raise told
-            timely = [request for request in given if request.arrival_ps >= reached]
-            for _ in range(len(given) - len(timely)):
-                late(told)
-            given = timely
-            if not given:
+                raise error
+            timely = [request for request in ready if request.arrival_ps >= reached]
+            for _ in range(len(ready) - len(timely)):
+                late(error)
+            ready = timely
+            if not ready:
                 continue
-        reached = given[-1].arrival_ps
+        reached = ready[-1].arrival_ps
         if origin:
-            yield from (placed(request, request.arrival_ps - origin) for request in given)
+            yield from (placed(request, request.arrival_ps - origin) for request in ready)
         else:
-            yield from given
+            yield from ready
 
 
 def _some(source: Iterator[Request], most: int) -> list[Request]:

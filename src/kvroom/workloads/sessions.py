@@ -65,11 +65,11 @@ class SessionOrder(Generic[Item]):
         start = request.arrival_ps
         live = [s for s in self._open if s.covered_ps is None or s.covered_ps > start]
         waits = [step for step in live if step.end_ps <= start]
-        made = _Step(item, request)
+        new_step = _Step(item, request)
         for step in waits:
-            if step.covered_ps is None or made.end_ps < step.covered_ps:
-                step.covered_ps = made.end_ps
-        self._open = [*live, made]
+            if step.covered_ps is None or new_step.end_ps < step.covered_ps:
+                step.covered_ps = new_step.end_ps
+        self._open = [*live, new_step]
         if not waits:
             return [], 0, 0
         last = max(waits, key=lambda step: step.end_ps)
@@ -139,20 +139,20 @@ class SessionContexts:
         """What ``request`` holds; its session remembers it. A new session's first ids are ``begins``."""
         assert request.session is not None
         prompt, size = request.input_tokens, self.tokens
-        ids, held = self._known.pop(request.session, (array("Q"), 0))
-        if not held and begins:
-            ids, held = array("Q", [i & MASK for i in begins]), prompt
-        grown = held if prompt >= held else 0
-        shared = grown if cached is None else min(cached, held)
-        kept = ids[: min(shared, prompt) // size]
+        ids, context = self._known.pop(request.session, (array("Q"), 0))
+        if not context and begins:
+            ids, context = array("Q", [i & MASK for i in begins]), prompt
+        grown = context if prompt >= context else 0
+        shared = grown if cached is None else min(cached, context)
+        shared_ids = ids[: min(shared, prompt) // size]
         whole = -(-(prompt + request.output_tokens) // size)
-        kept.extend(range(self._next, self._next + whole - len(kept)))
+        shared_ids.extend(range(self._next, self._next + whole - len(shared_ids)))
         self._next += whole
-        self._known[request.session] = kept, prompt + request.output_tokens
+        self._known[request.session] = shared_ids, prompt + request.output_tokens
         if len(self._known) > MOST_CONTEXTS:
             self._known.popitem(last=False)
         own = prompt // size
-        return HashIds(kept[:own], size, kept[own:])
+        return HashIds(shared_ids[:own], size, shared_ids[own:])
 
 
 def by_arrival(sessions: Iterable[RequestGraph]) -> Iterator[Request]:

@@ -63,8 +63,8 @@ def spread_of(counts: Mapping[int, int]) -> dict[str, Any]:
 
 def spread_s(values_ps: Iterable[int]) -> dict[str, float]:
     """The same of picoseconds, told in seconds, without the sum."""
-    found = spread(values_ps)
-    return {name: value / PS_PER_S for name, value in found.items() if name != "sum"}
+    spread_ps = spread(values_ps)
+    return {name: value / PS_PER_S for name, value in spread_ps.items() if name != "sum"}
 
 
 def fragmentation(
@@ -75,11 +75,11 @@ def fragmentation(
     ``lengths`` counts requests by their final length, prompt and answer.
     """
     used = sum(tokens * value for tokens, value in lengths.items())
-    found: dict[str, float] = {}
+    by_size: dict[str, float] = {}
     for size in sizes:
         allocated = sum(ceil_div(tokens, size) * value for tokens, value in lengths.items()) * size
-        found[str(size)] = (allocated - used) / allocated if allocated else 0.0
-    return found
+        by_size[str(size)] = (allocated - used) / allocated if allocated else 0.0
+    return by_size
 
 
 def reservation(lengths: Mapping[int, int], cap: int) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def describe(
     lengths: Counter[int] = Counter()
     sessions: set[int | str] = set()
     arrivals: array[int] | list[int] = array("q")
-    known: Counter[str] = Counter()
+    notes: Counter[str] = Counter()
     for request in requests:
         inputs[request.input_tokens] += 1
         outputs[request.output_tokens] += 1
@@ -111,7 +111,7 @@ def describe(
             arrivals.append(request.arrival_ps)
         except OverflowError:  # a clock that jumped by months: picoseconds beyond 64 bits
             arrivals = [*arrivals, request.arrival_ps]
-        known[_known(request)] += 1
+        notes[_known(request)] += 1
         if request.session is not None:
             sessions.add(request.session)
     count = len(arrivals)
@@ -129,7 +129,7 @@ def describe(
         "input_tokens": spread_of(inputs),
         "output_tokens": spread_of(outputs),
         "total_tokens": spread_of(lengths),
-        "prefix": dict(known),
+        "prefix": dict(notes),
         "fragmentation": fragmentation(lengths, block_sizes),
         "reservation": reservation(lengths, max(lengths)),
     }

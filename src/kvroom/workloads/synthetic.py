@@ -160,11 +160,11 @@ class Synthetic:
         return self.arrivals.users
 
     def at_seed(self, seed: int) -> Synthetic:
-        """The same, drawn by another seed."""
+        """The same workload, drawn by another seed."""
         return replace(self, seed=seed)
 
     def at_once(self, users: int, requests: int, seed: int) -> Synthetic:
-        """The same sessions, so many at a time."""
+        """The same sessions, with so many active at a time."""
         arrivals = Arrivals("closed", users=users)
         return replace(self, arrivals=arrivals, requests=requests, seed=seed)
 
@@ -188,7 +188,7 @@ class Synthetic:
 
     @property
     def midway(self) -> bool:
-        """Whether the users of a closed loop are there in the midst of their sessions at first."""
+        """Whether the users of a closed loop start in the middle of their sessions."""
         return self.start == SPREAD and self.chains and self.arrivals.users > 0
 
     @property
@@ -197,7 +197,7 @@ class Synthetic:
         return max(1.0, self.turns.mean * self.agent.mean * (1 + self.subagents))
 
     def lengths(self) -> Iterable[tuple[int, int]]:
-        """(prompt, answer) tokens of the requests that stand for all: one where all are alike."""
+        """(prompt, answer) tokens of the requests that represent all; a single one where all are alike."""
         varied = [self.input, self.output, self.turns, self.agent]
         alike = all(isinstance(each, Fixed) for each in varied) and self.first is None
         if alike and not self.subagents and self.turns.mean == self.agent.mean == 1:
@@ -490,6 +490,9 @@ def parse_arrivals(field: str, text: str) -> Arrivals:
     more = {"gamma": ("cv",), "burst": ("size",), "day": daily.KEYS}.get(kind, ())
     given = pairs(field, parts[1:], more, example)
     rate = parse_rate(field, parts[0])
+    if kind == "day" and "/" not in parts[0]:
+        fix = "Write {0}/day, {0}/h or {0}/s.".format(parts[0])
+        raise KvroomError(field, text, "does not say how many come in which time", fix)
     if kind == "gamma":
         cv = number(field, given.get("cv", "2"), f"Write it like {example}.")
         return Arrivals(kind, rate, cv=check_float(f"{field} cv", cv, low=0.01, high=100.0))

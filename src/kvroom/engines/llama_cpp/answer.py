@@ -8,6 +8,7 @@ from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines import flags as read
 from kvroom.engines.base import EngineAnswer, account
 from kvroom.engines.llama_cpp import ollama
+from kvroom.engines.llama_cpp.buffers import Band, compute_band
 from kvroom.engines.llama_cpp.cells import is_windowed, state_bytes, window_cells
 from kvroom.engines.llama_cpp.context import Context, padded
 from kvroom.engines.llama_cpp.flags import ALL, KNOWN_FLAGS, TYPES, named
@@ -72,6 +73,12 @@ def cache_sizes(deployment: Deployment) -> CacheSizes:
         streams=context.streams,
         on_gpus=tuple(load.cache for load in chosen.machine.loads(chosen.placement, context)),
     )
+
+
+def compute_buffer(deployment: Deployment) -> Band:
+    """The compute buffer of one device that holds every layer: (estimate, low, high) in bytes."""
+    chosen = _chosen(deployment)[0]
+    return compute_band(chosen.machine.s, deployment.model, chosen.context, output=True)
 
 
 def _chosen(deployment: Deployment) -> tuple[Chosen, tuple[str, ...]]:

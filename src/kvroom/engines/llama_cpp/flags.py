@@ -58,10 +58,7 @@ def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> LlamaCppFl
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     stated = named(args)
     read.check_known(engine, stated, KNOWN_FLAGS)
-    fields: dict[str, Any] = {}
-    for name, (field, reader) in READERS.items():
-        if stated.get(name) is not None:
-            fields[field] = reader(f"engine_args.{name}", stated[name])
+    fields = read.fields_of(READERS, stated)
     for name, field in _NEGATIVES.items():
         if stated.get(name) is not None:
             fields[field] = not read.switch(f"engine_args.{name}", stated[name])

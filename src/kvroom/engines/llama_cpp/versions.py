@@ -42,6 +42,9 @@ class BuildRules:
     """What is stored of latent attention."""
     indexer: bool = False
     """Sparse attention keeps its indexer's keys; before, it ran dense without."""
+    gated_apart: bool = False
+    """What a gated feed-forward block makes has a place of its own beside the gate's two inputs; before, it
+    takes that of one."""
     outputs: Literal["batch", "slots"] = "batch"
     """Rows of logits that the compute buffer reserves."""
 
@@ -50,6 +53,7 @@ CHANGES: tuple[tuple[int, dict[str, Any]], ...] = (
     (5140, {"latent": "latent and values"}),  # #12801, 2025-04-15 (≈)
     (5434, {"windows": True}),  # #13194, 2025-05-20 (≈)
     (5558, {"window_adds": "ubatch"}),  # 2025-05-31 (≈)
+    (5787, {"gated_apart": True}),  # #14158, 2025-06-29 (≈)
     (5913, {"streams": True}),  # #14363, 2025-07-16 (≈)
     (6325, {"flash": True, "all_layers": True}),  # #15434
     (6929, {"auto_slots": 4, "window_padding": True}),  # #16736, 2025-11-02 (≈)
@@ -65,12 +69,17 @@ BUILDS = tuple(f"b{build}" for build in (NEWEST, *(b for b, _ in reversed(CHANGE
 
 _BUILD = re.compile(r"\s*(?!20\d\d-[01]\d)[bB]?(\d{3,6})(?!\.?\d)")
 """``b4000``, not ``2024-05``: a date is no build."""
+VERSIONS = {"0.5.0": NEWEST}
+"""Versions that llama.cpp has beside its builds since 2026, by the build whose rules they were held against
+(``tests/golden/llama_cpp.json``)."""
 
 
 def parse_build(text: str | None) -> tuple[int, str]:
     """The modelled build nearest to ``text``, and a warning ("" where none is due)."""
     if text is None or not text.strip():
         return NEWEST, f"no llama.cpp build given: b{NEWEST} assumed (--engine-version)"
+    if (known := VERSIONS.get(text.strip().removeprefix("v"))) is not None:
+        return known, ""
     match = _BUILD.match(text)
     if match is None:
         return NEWEST, f"'{text[:40]}' is no llama.cpp build: the rules of b{NEWEST} are used"

@@ -44,10 +44,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> LmdeployFlags:
     given = read.plain_args(args)
     if "tp" in given:
         read.check_agrees("tp", given["tp"], "tp", layout.tp)
-    found: dict[str, Any] = {}
-    for name, (field, reader) in READERS.items():
-        if name in given:
-            found[field] = reader(f"engine_args.{name}", given[name])
+    found = read.fields_of(READERS, given)
     if found.get("share", 0) > 1:
         found.setdefault("blocks", int(found.pop("share")))
     if not found.get("blocks", 1):  # 0: from the share

@@ -64,6 +64,9 @@ class SchedulerConfig:
     """A prompt of whole blocks is cut a block before its end too: its last token is computed again."""
     lone_prompt_uncapped: bool = True
     """``long_prefill_token_threshold`` holds back nobody who is alone."""
+    in_turn: bool = False
+    """Freed blocks that were not cached are used again after those that were freed before them, cached or
+    not; else before all that are cached."""
     passes_over: bool = False
     """A whole prompt that a step has no tokens left for is passed over, and those passed over queue the other
     way round for the next step; else it holds up those behind it."""

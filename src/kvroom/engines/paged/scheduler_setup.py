@@ -64,6 +64,8 @@ class SchedulerSetup:
         alike = [key for key, _ in groupby(groups)]
         ends = not caching or not self.prefix_cache_retention_interval
         narrow = any(group.type == "sliding_window" and group.reach < 2 for group in groups)
+        if caching and self.config.in_turn:
+            return False  # windows and answers then leave blocks whose place in the queue is not counted
         if named and caching and self.prefix_cache_retention_interval is None:
             ends = all(group.type != "mamba" for group in groups)
         return len(sizes) <= 1 and len(alike) == len(set(alike)) and ends and not narrow
@@ -80,7 +82,7 @@ class SchedulerSetup:
             _kv_cache_group(index, group, self.enable_prefix_caching)
             for index, group in enumerate(self.groups)
         ]
-        return PrefixCache(
+        made = PrefixCache(
             groups,
             self.num_gpu_blocks,
             caching=self.enable_prefix_caching,
@@ -89,6 +91,8 @@ class SchedulerSetup:
             interval=self.prefix_cache_retention_interval,
             pool=pool,
         )
+        made.pool.in_turn = config.in_turn
+        return made
 
 
 def _kv_cache_group(index: int, group: GroupSpec, caching: bool) -> KVCacheGroup:

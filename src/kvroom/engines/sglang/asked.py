@@ -62,6 +62,17 @@ SKIPPED = (
 """What a model runner does beside a card only, and nothing of capacity or scheduling follows from."""
 
 
+DRAFT_SKIPPED = (
+    "init_token_map",
+    "init_lm_head",
+    "init_attention_backend",
+    "init_attention_backends",
+    "init_cuda_graphs",
+    "_capture_cuda_graphs",
+)
+"""The same of a worker that drafts."""
+
+
 class CardMemory:
     """Bytes of each card: all, and those free before the weights are loaded and after."""
 
@@ -191,6 +202,9 @@ def arguments(words: Sequence[str]) -> tuple[Any, list[str]]:
     with_architecture("model")
     told = ["--model-path", fresh("model"), "--load-format", "dummy", "--skip-tokenizer-init"]
     read, unread = parser.parse_known_args([*words, *told])  # the last word holds
+    if getattr(read, "speculative_draft_model_path", None) == "draft":
+        with_architecture("draft")
+        read.speculative_draft_model_path = fresh("draft")
     return args.from_cli_args(read), unread
 
 
@@ -299,10 +313,16 @@ def _no_model(asked: SglangAsked) -> Iterator[None]:
             self.attn_backend = types.SimpleNamespace()
 
     changed: list[tuple[Any, str, Any]] = []
+    drafting: Any = importlib.import_module("sglang.srt.speculative.spec_info")
+    algorithm = drafting.SpeculativeAlgorithm
+    created = getattr(algorithm, "create_worker", None)
+    pools: Any = importlib.import_module("sglang.srt.mem_cache.memory_pool")
     for holder, name, value in (
+        (algorithm, "create_worker", lambda *given, **more: _drafter(created, *given, **more)),
         (module, next(name for name in LOADED if hasattr(module, name)), loaded),
         *((runner, name, skipped) for name in SKIPPED),
         (worker, "broadcast_pyobj", lambda data, *_, **__: data),
+        (pools.MHATokenToKVPool, "_init_kv_copy_and_warmup", skipped),
     ):
         if hasattr(holder, name):
             changed.append((holder, name, getattr(holder, name)))
@@ -312,6 +332,22 @@ def _no_model(asked: SglangAsked) -> Iterator[None]:
     finally:
         for holder, name, value in changed:
             setattr(holder, name, value)
+
+
+def _drafter(create: Any, *given: Any, **more: Any) -> Any:
+    """The class of the worker that drafts, without what it has to run."""
+    made = create(*given, **more)
+    for kind in made.__mro__[:-1]:
+        module: Any = importlib.import_module(kind.__module__)
+        kinds = [each for each in vars(module).values() if isinstance(each, type)]
+        for each in kinds:
+            if each.__name__.endswith("Worker") or each is kind:
+                for name in DRAFT_SKIPPED:
+                    if name in vars(each):
+                        setattr(each, name, lambda *_, **__: None)
+        if hasattr(module, "NgramCorpus"):  # compiled, and where drafts are looked up
+            module.NgramCorpus = lambda **_: Absent("ngram")
+    return made
 
 
 def _layers(config: Any) -> Any:

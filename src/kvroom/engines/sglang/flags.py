@@ -1,7 +1,7 @@
 """SGLang's flags as a Scenario gives them: checked, and those that bear on memory under one roof.
 
-Names are those of ``sglang.launch_server`` with underscores, of any release: one that a release does
-not know has no effect on its answer. SglangFlags without bearing on cache memory are passed over.
+Names are those of ``sglang.launch_server`` with underscores, of any release: one that the named
+release lacks is refused (``flags.ini``). SglangFlags without bearing on cache memory are passed over.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class SglangFlags:
     draft_steps: int | None = None
     draft_topk: int | None = None
     draft_tokens: int | None = None
+    ngram_breadth: int = 10
     a2a: str = "none"
     lora: bool = False
     two_batches: bool = False
@@ -70,11 +71,8 @@ class SglangFlags:
 def read_flags(args: Mapping[str, Any], layout: Layout) -> SglangFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     read.check_known("SGLang", args, KNOWN_FLAGS)
-    given = {read.plain_name(key): value for key, value in args.items() if value is not None}
-    found: dict[str, Any] = {}
-    for name, (field, reader) in READERS.items():
-        if name in given:
-            found[field] = reader(f"engine_args.{name}", given[name])
+    given = read.plain_args(args)
+    found = read.fields_of(READERS, given)
     for name, field in _OFF.items():
         if name in given and read.switch(f"engine_args.{name}", given[name]):
             found[field] = False
@@ -113,7 +111,7 @@ def _attention_dp(given: Mapping[str, Any], layout: Layout) -> int:
 
 def attention_groups(args: Mapping[str, Any], tp: int) -> int:
     """Data-parallel attention groups that the flags ask for; 1 where they cannot be."""
-    given = {read.plain_name(key): value for key, value in args.items() if value is not None}
+    given = read.plain_args(args)
     names = ["attn_dp_size", "attention_data_parallel_size"]
     if read.switch("engine_args.enable_dp_attention", given.get("enable_dp_attention", False)):
         names += ["dp_size", "data_parallel_size"]
@@ -235,6 +233,7 @@ READERS: dict[str, tuple[str, read.Reader]] = {
     "speculative_num_steps": ("draft_steps", read.count),
     "speculative_eagle_topk": ("draft_topk", read.count),
     "speculative_num_draft_tokens": ("draft_tokens", read.count),
+    "speculative_ngram_max_bfs_breadth": ("ngram_breadth", read.count),
     "moe_a2a_backend": ("a2a", read.text),
     "enable_lora": ("lora", read.switch),
     "enable_two_batch_overlap": ("two_batches", read.switch),

@@ -12,7 +12,7 @@ import importlib
 import inspect
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kvroom.engines.decode_steps import decode
@@ -22,11 +22,23 @@ PLACE_BITS = 24
 """Where names of blocks stand for token ids, an id is a name and a place in so many low bits."""
 
 
+def _assign_tokens(
+    rows: Any, table: Any, starts: Any, ends: Any, places: Any, *_: object, **__: object
+) -> None:
+    """Write the ``places`` of new tokens into the ``rows`` of the requests' table."""
+    taken = 0
+    for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        room = min(end, table.shape[1]) - start
+        table[row, start : start + room] = places[taken : taken + room]
+        taken += end - start
+
+
 NATIVE: dict[str, Callable[..., Any]] = {
     "attention_backends": lambda: ("torch_native", "torch_native"),
     "support_triton": lambda *_: False,
+    "assign_req_to_token_pool_func": _assign_tokens,
 }
-"""What asks whether there is Triton, as it is where there is none."""
+"""What asks whether there is Triton, as it is where there is none, and a kernel over plain tensors."""
 
 
 def _record(cls: Any, **given: Any) -> Any:
@@ -38,7 +50,13 @@ def _record(cls: Any, **given: Any) -> Any:
 
 def _without_triton(server: Any) -> None:
     """Take SGLang's own ways over plain tensors, where it has one beside a kernel."""
-    for name in ("sglang.srt.mem_cache.allocation", "sglang.srt.mem_cache.common"):
+    for name in (
+        "sglang.srt.mem_cache.allocation",
+        "sglang.srt.mem_cache.common",
+        "sglang.srt.speculative.eagle_info_v2",
+        "sglang.srt.speculative.eagle_utils",
+        "sglang.srt.speculative.spec_utils",
+    ):
         with contextlib.suppress(ImportError):
             module: Any = importlib.import_module(name)
             for known, value in NATIVE.items():
@@ -53,11 +71,46 @@ def _without_triton(server: Any) -> None:
 
 
 class Sampled(list[int]):
-    """Token ids of a batch, as the worker's tensor would give them."""
+    """Numbers of a batch, as the worker's tensor would give them: token ids, tokens kept."""
+
+    is_cpu = True
 
     def tolist(self) -> list[int]:
         """As a tensor's."""
         return list(self)
+
+
+def _speculation(server: Any) -> Any:
+    """How it drafts, as resolved."""
+    try:
+        return importlib.import_module("sglang.srt.runtime_context").get_spec()
+    except (ImportError, AttributeError):
+        return server.server_args
+
+
+class HandedOn:
+    """What a worker with drafts hands on to its next batch: nothing that a scheduler decides by."""
+
+    future_indices = None
+    """Set with each batch; None leaves lengths as the requests themselves have them."""
+
+    def __init__(self, tokens: Any, accepted: Any, width: int) -> None:
+        self.bonus_tokens = tokens.reshape(-1, width)[:, 0]
+        self.accept_tokens, self.accept_lens, self.draft_token_num = tokens, accepted, width
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "future_indices":
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+    def filter_batch(self, *_: object, **__: object) -> None:
+        """As some of its requests leave."""
+
+    merge_batch = filter_batch
 
 
 class SglangPlayer:
@@ -86,6 +139,10 @@ class SglangPlayer:
             "sglang.srt.sampling.sampling_params"
         ).SamplingParams
         self.result = importlib.import_module("sglang.srt.managers.utils").GenerationBatchResult
+        spec = _speculation(server)
+        self.width = int(spec.speculative_num_draft_tokens) if spec.speculative_algorithm else 0
+        """Tokens that are verified of each request in a step, the one without a draft among them."""
+        self.drafts = self._drafts(spec) if self.width else 0
         server.model_worker.forward_batch_generation = self._forward
         for holder in (server, getattr(server, "output_streamer", None)):
             if hasattr(holder, "stream_output"):
@@ -94,9 +151,19 @@ class SglangPlayer:
         if hasattr(server, "enable_skip_finishing_decode"):
             server.enable_skip_finishing_decode = server.enable_overlap
         server.result_queue = deque()
+        relay: Any = getattr(server, "future_map", None)
+        if hasattr(relay, "_resolve_spec_extras"):
+            relay._resolve_spec_extras = lambda *_: None  # of what a draft model would read
         _without_triton(server)
         gc.collect()
         gc.freeze()
+
+    @staticmethod
+    def _drafts(args: Any) -> int:
+        """Drafts of which at most so many are kept in a step: the depth of their tree."""
+        if str(args.speculative_algorithm).upper() == "NGRAM":
+            return int(args.speculative_num_draft_tokens) - 1
+        return int(args.speculative_num_steps)
 
     def facts(self) -> dict[str, Any]:
         """What whoever steps it needs to know."""
@@ -105,7 +172,7 @@ class SglangPlayer:
             "num_blocks": int(server.max_total_num_tokens) // int(server.page_size) + 1,
             "steps_in_flight": self.steps_in_flight,
             "hash_tokens": int(server.page_size),
-            "drafts": 0,
+            "drafts": self.drafts,
             "keeps_stale": False,
         }
 
@@ -122,7 +189,7 @@ class SglangPlayer:
         """
         answer: dict[str, Any] = {}
         with self.place:
-            finished = [index for number, _ in done for index in self.update(number)]
+            finished = [index for number, kept in done for index in self.update(number, kept)]
             for index in drop:
                 self._drop(str(index))
             if self.busy and not self.in_flight and not self.requests:
@@ -147,7 +214,7 @@ class SglangPlayer:
     def decode(self, steps: int, done: Sequence[tuple[int, dict[str, int]]] = ()) -> dict[str, Any]:
         """Take the outputs of batches that are ``done``, then up to ``steps`` of decodes."""
         with self.place:
-            finished = [index for number, _ in done for index in self.update(number)]
+            finished = [index for number, kept in done for index in self.update(number, kept)]
             return {"finished": finished, **decode(self, steps)}
 
     def _add(
@@ -177,7 +244,7 @@ class SglangPlayer:
             length, start = len(own), len(ids)
 
             def answer(place: int) -> int:
-                return own[place - start]
+                return own[place - start] if place - start < len(own) else 0  # kept beyond its end
 
         params = self.sampling(max_new_tokens=length)
         params.normalize(None)
@@ -254,7 +321,7 @@ class SglangPlayer:
                 continue  # finished while this batch was made
             index = int(name)
             if not prefill:
-                rows.append(index)
+                rows.append((index, 1 + self.drafts, True, self.drafts) if self.width else index)
                 continue
             tokens = int(batch.extend_lens[place])
             rows.append((index, tokens, request is not server.chunked_req, 0))
@@ -274,6 +341,8 @@ class SglangPlayer:
             answer["admitted"] = admitted
         if lost:
             answer["preempted"] = sorted(map(int, lost))
+        if self.width and rows and not prefill:
+            answer["drafted"] = self.drafts
         if rows and rows == self.last:
             answer["same"] = True
         else:
@@ -307,24 +376,44 @@ class SglangPlayer:
         used = int(server.max_total_num_tokens) - free
         return -(-used // int(server.page_size))
 
-    def _forward(self, batch: Any, *_: object, **__: object) -> Any:
+    def _forward(
+        self, batch: Any, *_: object, on_publish: Callable[[Any], None] | None = None, **__: object
+    ) -> Any:
         import torch
 
-        return self.result(next_token_ids=torch.zeros(len(batch.reqs), dtype=torch.int64))
+        count = len(batch.reqs)
+        if not self.width:
+            return self.result(next_token_ids=torch.zeros(count, dtype=torch.int64))
+        if on_publish is not None:
+            on_publish(batch.seq_lens)
+        tokens = torch.zeros(count * self.width, dtype=torch.int64)
+        ones = torch.ones(count, dtype=torch.int64)
+        return _record(
+            self.result,
+            next_token_ids=tokens,
+            accept_lens=ones,
+            speculative_num_draft_tokens=self.width,
+            next_draft_input=HandedOn(tokens, ones, self.width),
+        )
 
-    def update(self, number: int, _: object = None) -> list[int]:
-        """Take the output of a batch; gives the requests that it finished."""
+    def update(self, number: int, kept: Mapping[str, int] | None = None) -> list[int]:
+        """Take the output of a batch, with the drafts that are ``kept`` by request; gives the requests that
+        it finished."""
         batch, result = self.in_flight.pop(number)
         if self.server.enable_overlap:
             self.server.result_queue.popleft()
-        result.next_token_ids = Sampled(
-            [
-                self.answers[each.rid](len(each.origin_input_ids) + len(each.output_ids))
-                if each.rid in self.answers
-                else 0
-                for each in batch.reqs
-            ]
-        )
+        decodes = bool(self.width) and not batch.forward_mode.is_extend()
+        tokens, accepted = Sampled(), Sampled()
+        for each in batch.reqs:
+            count = 1 + (kept or {}).get(each.rid, 0) if decodes else 1
+            answer = self.answers.get(each.rid)
+            place = len(each.origin_input_ids) + len(each.output_ids)
+            told = [answer(place + i) if answer else 0 for i in range(count)]
+            tokens += told + [0] * (self.width - count if decodes else 0)
+            accepted.append(count)
+        result.next_token_ids = tokens
+        if decodes:
+            result.accept_lens = accepted
         self.server.process_batch_result(batch, result)
         done = [each.rid for each in batch.reqs if each.rid in self.requests and each.finished()]
         for name in done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvroom.engines.sglang.drafting import NGRAM_TOKENS
 from kvroom.engines.sglang.flags import SglangFlags, read_flags
 from kvroom.engines.sglang.kernels import (
     attention_backends,
@@ -17,6 +18,7 @@ from kvroom.engines.sglang.versions import SglangRules
 from kvroom.models.dtypes import BF16, CACHE_DTYPES, Dtype
 from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
+from kvroom.units import ceil_div
 
 KIB = 1024
 TREES = ("LlamaForCausalLM", "Grok1ForCausalLM", "Grok1VForCausalLM")
@@ -38,6 +40,19 @@ class Draft:
     def keeps_cache(self) -> bool:
         """Whether the draft model writes a cache of its own."""
         return self.algorithm in ("EAGLE", "EAGLE3", "STANDALONE")
+
+    def overlaps(self, rules: SglangRules) -> bool:
+        """Whether a release has the worker for it that scheduling may overlap with."""
+        line = self.topk == 1 and self.keeps_cache
+        return rules.drafts_overlap == "always" or (rules.drafts_overlap == "lines" and line)
+
+    def reserved(self, page: int) -> int:
+        """Tokens that a request holds at a decode beyond those it has computed: twice those of one step, for
+        which are kept of the step under way is not known yet (``mem_cache/allocation_sizing.py``)."""
+        each = self.steps * self.topk
+        if page > 1 and self.topk > 1 and self.keeps_cache:
+            each = ceil_div(page - 1 + self.steps, page) * page * self.topk
+        return 2 * max(each, self.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +182,10 @@ def _draft(deployment: Deployment, flags: SglangFlags, traits: Traits) -> Draft 
     if flags.speculation is None:
         return None
     steps, topk, tokens = flags.draft_steps, flags.draft_topk, flags.draft_tokens
-    if steps is None:
+    if flags.speculation == "NGRAM":
+        topk, tokens = flags.ngram_breadth, tokens or NGRAM_TOKENS
+        steps = tokens // topk if steps is None else steps
+    elif steps is None:
         tree = traits.architecture in TREES and flags.speculation != "STANDALONE"
         chosen = (5, 4, 8) if tree else (3, 1, 4)
         steps, topk, tokens = chosen[0], topk or chosen[1], tokens or chosen[2]

@@ -62,6 +62,10 @@ class SglangSettings:
     refreshes_waiting: bool = True
     ending_sit_out: bool = True
     """As in ``SglangRules``."""
+    reserved_tokens: int = 0
+    """Beyond what a request has computed it holds so many at each decode, for drafts that may be kept."""
+    shares_beyond: bool = False
+    """As in ``SglangRules``."""
 
 
 class HeldTokens:
@@ -165,7 +169,11 @@ class SglangScheduler:
         if not self._held and not self.waiting:
             self.ratio = self.settings.first_ratio  # set anew while it is idle
         request.final_tokens = min(request.final_tokens, limit)
-        self._texts[request] = TokenText(request.hashes.runs(self.settings.page))
+        runs = request.hashes.runs(self.settings.page)
+        if self.settings.shares_beyond:
+            own = -(request.index + 1 << PLACE_BITS) + request.final_tokens
+            runs = (*runs, (own, self.settings.reserved_tokens))
+        self._texts[request] = TokenText(runs)
         self.waiting.append(request)
         self._queued.append(request)
         return True
@@ -396,23 +404,26 @@ class SglangScheduler:
         self.running = decoding
         if not decoding:
             return
-        if not self._room_for_all(decoding, 1 + drafted):
+        tokens = 1 + drafted
+        if not self._room_for_all(decoding, tokens):
             if sits_out:
                 return
-            decoding = self._retract(decoding, output, 1 + drafted)
+            decoding = self._retract(decoding, output, tokens)
             self._full = False
         else:
             settings = self.settings
             least = settings.first_ratio * LEAST_SHARE
             step = settings.first_ratio * (1 - LEAST_SHARE) / DECAY_STEPS
             self.ratio = max(least, self.ratio - step)
-        if self.settings.page > 1:
-            self._evict(self.settings.page * len(decoding))
+        need = self._needed(decoding, tokens)
+        if self.settings.page > 1 and (need or not self.settings.reserved_tokens):
+            more = need if self.settings.reserved_tokens else 0
+            self._evict(more + self.settings.page * len(decoding))
         for request in decoding:
-            self._allocate(request, request.num_computed_tokens + 1 + drafted)
-            request.num_computed_tokens += 1 + drafted
-            request.in_flight_tokens += 1 + drafted
-            output.scheduled.append(ScheduledTokens(request, 1 + drafted, True, drafted))
+            self._allocate(request, self._next(request, tokens))
+            request.num_computed_tokens += tokens
+            request.in_flight_tokens += tokens
+            output.scheduled.append(ScheduledTokens(request, tokens, True, drafted))
 
     def _retract(
         self, decoding: list[ServedRequest], output: SchedulerOutput, tokens: int
@@ -441,9 +452,20 @@ class SglangScheduler:
         return kept
 
     def _room_for_all(self, requests: list[ServedRequest], tokens: int) -> bool:
-        need = sum(max(0, self._more(q, q.num_computed_tokens + tokens)) for q in requests)
+        need = self._needed(requests, tokens)
         self._evict(need)
         return need <= self.free
+
+    def _needed(self, requests: list[ServedRequest], tokens: int) -> int:
+        return sum(max(0, self._more(q, self._next(q, tokens))) for q in requests)
+
+    def _next(self, request: ServedRequest, tokens: int) -> int:
+        """What ``request`` is to hold at a decode of ``tokens``: with drafts, how many it has computed is
+        known when the output is there."""
+        if not self.settings.reserved_tokens:
+            return request.num_computed_tokens + tokens
+        known = max(self._held[request].end, request.num_tokens - 1)
+        return known + self.settings.reserved_tokens
 
     # Tokens
 
@@ -504,12 +526,15 @@ class SglangScheduler:
             if not samples or request not in self._held:
                 continue
             kept = self.drafts.kept(request.index, request.num_tokens, drafts) if self.drafts else 0
+            computed = request.num_tokens + kept
             request.new_tokens = min(1 + kept, request.tokens_left)
             request.num_tokens += request.new_tokens
             request.num_computed_tokens -= drafts - request.new_tokens + 1 if drafts else 0
             held = self._held[request]
             if request.finished:
-                self._share(request, request.num_tokens - 1)
+                if not self.settings.shares_beyond:
+                    computed = min(computed, request.num_tokens)
+                self._share(request, computed)
                 if self.events is not None:
                     blocks = held.locked // self.settings.page
                     report_left(self.events, request, blocks, self.blocks_per_name)

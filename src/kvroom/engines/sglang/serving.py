@@ -38,6 +38,7 @@ def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRu
     careful = float(args.get("schedule_conservativeness") or 1.0)
     if found.flags.attention_dp > 1:
         careful *= DP_CAREFUL
+    overlapped = found.draft is not None and found.draft.overlaps(found.rules)
     page, tokens = capacity.block_tokens or 1, capacity.kv_tokens or 0
     settings = SglangSettings(
         tokens=tokens,
@@ -47,7 +48,9 @@ def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRu
         chunked_prefill_size=chunk if chunk > 0 else UNCHUNKED,
         max_prefill_tokens=number_flag(args, "max_prefill_tokens") or 16384,
         caching=not switch_flag(args, "disable_radix_cache", False),
-        overlap=found.overlap and setup.drafts is None,
+        overlap=found.overlap and (found.draft is None or overlapped),
+        shares_beyond=overlapped and found.rules.drafts_shared_beyond,
+        reserved_tokens=found.draft.reserved(page) if found.draft and overlapped else 0,
         first_ratio=min(1.0, FIRST_RATIO * careful),
         splits_prompts=found.rules.splits_prompts,
         refreshes_waiting=found.rules.refreshes_waiting,

@@ -7,14 +7,65 @@ from __future__ import annotations
 
 from functools import partial
 
+from kvroom.engines.flags import plain_args
+from kvroom.engines.sglang.answer import resolved
 from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.start_rules import (
+    Against,
     StartRule,
     cache_type,
     cut_blocks,
     too_old,
     uneven_mlp,
 )
+from kvroom.scenario.values import number_of
+from kvroom.sharding.deployment import Deployment
+
+Why = Against | None
+
+
+def _paged_trees(deployment: Deployment) -> Why:
+    args = resolved(deployment)
+    draft = args.draft
+    if draft is None or draft.topk <= 1 or args.page <= 1 or not args.rules.paged_trees:
+        return None
+    looked_up = draft.algorithm == "NGRAM"
+    kernels = ("flashinfer",) if looked_up else args.rules.paged_trees
+    if args.backends & frozenset(kernels):
+        return None
+    flag = "speculative_ngram_max_bfs_breadth" if looked_up else "speculative_eagle_topk"
+    return Against(
+        f"SGLang drafts trees (of {draft.topk} branches) over pages of {args.page} tokens with "
+        f"{' or '.join(kernels)} only",
+        f"--{flag.replace('_', '-')} 1 drafts a line",
+        {flag: 1},
+    )
+
+
+def _grouped_drafts(deployment: Deployment) -> Why:
+    args = resolved(deployment)
+    if args.draft is None or args.flags.attention_dp == 1:
+        return None
+    if args.draft.algorithm not in ("NGRAM", "STANDALONE"):
+        return None
+    return Against(
+        f"SGLang does not draft by {args.draft.algorithm} with data-parallel attention",
+        "EAGLE, or --tp without --enable-dp-attention",
+    )
+
+
+def _whole_gb(deployment: Deployment) -> Why:
+    size = plain_args(deployment.args).get("hicache_size")
+    number = number_of(size) if isinstance(size, str) else size
+    if not isinstance(number, float) or "." not in str(size):
+        return None
+    whole = max(1, int(number))
+    return Against(
+        f"--hicache-size takes whole GB, and {size} is none",
+        f"--hicache-size {whole}",
+        {"hicache_size": whole},
+    )
+
 
 START_RULES = (
     StartRule(
@@ -33,6 +84,21 @@ START_RULES = (
         name="quantisation_blocks",
         why=cut_blocks,
         source="SGLang, Fp8MoEMethod.create_weights: not divisible by weight quantization block_n",
+    ),
+    StartRule(
+        name="paged_trees",
+        why=_paged_trees,
+        source="SGLang 0.5.14, _handle_eagle_family and _handle_ngram: topk > 1 with page_size > 1",
+    ),
+    StartRule(
+        name="grouped_drafts",
+        why=_grouped_drafts,
+        source="SGLang 0.5.14, _handle_eagle_family and _handle_ngram: does not support dp attention",
+    ),
+    StartRule(
+        name="hicache_size",
+        why=_whole_gb,
+        source="SGLang 0.4.6 to 0.5.23, server_args.py: --hicache-size, type=int",
     ),
     StartRule(name="mlp_width", why=uneven_mlp, source="SGLang, distributed/utils.py: divide"),
 )

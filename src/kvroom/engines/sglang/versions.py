@@ -193,6 +193,13 @@ class SglangRules:
 
     requests: RequestRule = "profiled"
 
+    drafts_overlap: Literal["never", "lines", "always"] = "never"
+    """With which drafts too a batch is scheduled while the one before it is computed, and each request keeps
+    room for what both may keep: those of a model in a line, or all (the second version of their workers)."""
+    paged_trees: tuple[str, ...] = ()
+    """Attention kernels that take a tree of a model's drafts over pages; empty: no check."""
+    drafts_shared_beyond: bool = True
+    """Drafts that were kept beyond an answer's end stay in the radix tree too."""
     splits_prompts: bool = False
     """An answer is a node of its own in the radix tree: it may be evicted and its prompt stay."""
     refreshes_waiting: bool = False
@@ -249,7 +256,14 @@ CHANGES: Changes = (
             "window_archs": _WINDOWS_8,
         },
     ),
-    ((0, 5, 9), {"window_archs": _WINDOWS_9, "window_split": "profiled bytes"}),
+    (
+        (0, 5, 9),
+        {
+            "paged_trees": ("flashinfer", "fa3"),
+            "window_archs": _WINDOWS_9,
+            "window_split": "profiled bytes",
+        },
+    ),
     (
         (0, 5, 10),
         {
@@ -277,6 +291,7 @@ CHANGES: Changes = (
         (0, 5, 12),
         {
             "prefetch": "timeout",
+            "drafts_overlap": "lines",
             "window_archs": _WINDOWS_12,
             "compressed": "all in tokens",
             "prefill_graphs_off": frozenset(
@@ -297,6 +312,8 @@ CHANGES: Changes = (
             "eagle_mib": 0,
             "standalone_mib": 0,
             "draft_charged": True,
+            "drafts_overlap": "always",
+            "paged_trees": ("flashinfer", "fa3", "triton"),
             "window_archs": _WINDOWS_14,
             "window_cap": True,
             "state_tracked": _TRACKED_14,
@@ -368,6 +385,7 @@ CHANGES: Changes = (
         (0, 5, 22),
         {
             "graphs_capped": True,
+            "drafts_shared_beyond": False,
             "trtllm_pages": (16, 32, 64, 128),
             "refreshes_waiting": True,
             "ending_sit_out": True,

@@ -47,30 +47,21 @@ class TensorrtLlmFlags:
 def read_flags(args: Mapping[str, Any], layout: Layout) -> TensorrtLlmFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     read.check_known("TensorRT-LLM", args, KNOWN_FLAGS)
-    given = {read.plain_name(key): value for key, value in args.items() if value is not None}
+    given = read.plain_args(args)
     for name in _CONFIGS:
         if name in given:
             inner = _mapping(f"engine_args.{name}", given[name])
             read.check_known("TensorRT-LLM", inner, KNOWN_FLAGS)
-            given = {
-                **{
-                    read.plain_name(key): value for key, value in inner.items() if value is not None
-                },
-                **given,
-            }
+            given = {**read.plain_args(inner), **given}
     for name, key in _DEGREES.items():
         if name in given:
             read.check_agrees(name, given[name], key, getattr(layout, key))
-    found: dict[str, Any] = {}
-    for name, (field, reader) in READERS.items():
-        if name in given:
-            found[field] = reader(f"engine_args.{name}", given[name])
-    return TensorrtLlmFlags(**found)
+    return TensorrtLlmFlags(**read.fields_of(READERS, given))
 
 
 def attention_groups(args: Mapping[str, Any], tp: int) -> int:
     """Ranks that each compute their own requests' attention (``enable_attention_dp``)."""
-    given = {read.plain_name(key): value for key, value in args.items() if value is not None}
+    given = read.plain_args(args)
     asked = given.get("enable_attention_dp", False)
     return tp if read.switch("engine_args.enable_attention_dp", asked) else 1
 

@@ -154,6 +154,16 @@ class NoImages:
         self.mm_max_toks_per_item: dict[str, int] = {}
 
 
+class NoTokenizer:
+    """What 0.9.0 and 0.9.1 ask for a tokenizer although they are told to make none."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def get_lora_tokenizer(self, _: object) -> None:
+        """None, as later releases have it then."""
+
+
 class Printed(logging.Handler):
     """Remembers the size of the cache as vLLM prints it."""
 
@@ -556,6 +566,10 @@ class VllmAsked:
             scheduling.MultiModalBudget = NoImages
         elif hasattr(scheduling, "compute_encoder_budget"):
             scheduling.compute_encoder_budget = lambda *_, **__: (0, 0)
+        with contextlib.suppress(ImportError):
+            structured: Any = importlib.import_module("vllm.v1.structured_output")
+            if hasattr(structured, "init_tokenizer_from_configs"):
+                structured.init_tokenizer_from_configs = NoTokenizer
         state: Any = importlib.import_module("vllm.distributed.parallel_state")
         state.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
         registry: Any = importlib.import_module("vllm.model_executor.models.registry")

@@ -67,10 +67,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> VllmFlags:
     for name, degree in PARALLEL.items():
         if name in given:
             read.check_agrees(name, given[name], degree, getattr(layout, degree))
-    found: dict[str, Any] = {}
-    for name, (field, reader) in READERS.items():
-        if given.get(name) is not None:
-            found[field] = reader(f"engine_args.{name}", given[name])
+    found = read.fields_of(READERS, given)
     if "max_model_len" in given:
         found["auto_fit"] = given["max_model_len"] in (-1, "-1", "auto")
     found["speculative_tokens"] = _speculative(given)

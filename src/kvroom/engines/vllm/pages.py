@@ -296,6 +296,14 @@ class Pages:
         return "align"
 
     @property
+    def whole_states(self) -> bool:
+        """States of a model without attention are cached at a request's full length alone, unless a block is
+        given (0.12 and later heed it): the default block is not known when theirs is set."""
+        given = self.flags.mamba_block or (self.rules.scaled_pages and self.flags.block_tokens)
+        lone = bool(self.recurrent) and not self.hybrid
+        return self.rules.mamba_caching == "flagged models" and lone and not given
+
+    @property
     def _gdn_checkpoint(self) -> bool:
         """FlashInfer's gated-delta-net prefill, on Hopper and newer, keeps a checkpoint."""
         forms = {kind.form for kind in self._kinds if isinstance(kind, RecurrentState)}
@@ -343,7 +351,7 @@ class Pages:
 
     @cached_property
     def specs(self) -> list[tuple[int, Spec]]:
-        """(layer, Spec) of every cache of the model, in the model's order."""
+        """(layer, Spec) of every cache of the model, in the order in which its class makes them."""
         by_layer: dict[tuple[int, bool], tuple[Spec, ...]] = {}
         made: list[tuple[int, Spec]] = []
         for index, layer in enumerate(self.layers):
@@ -351,6 +359,10 @@ class Pages:
             if (id(layer), wide) not in by_layer:
                 by_layer[id(layer), wide] = self._of_layer(layer, wide=wide)
             made += [(index, spec) for spec in by_layer[id(layer), wide]]
+        if (
+            self.d.model.model_type == "zamba2"
+        ):  # zamba2.py makes the attention that layers share first
+            made.sort(key=lambda each: each[1].type != "full")
         return made
 
     def _of_layer(self, layer: Layer, *, wide: bool) -> tuple[Spec, ...]:
@@ -447,7 +459,8 @@ class Pages:
             fixed = 1
         elif rules.mamba_caching == "flagged models":
             fixed, grows = 0, True
-            tokens = self.block if self.mode == "all" else self.setup.context
+            whole = self.mode != "all" or self.whole_states
+            tokens = self.setup.context if whole else self.block
         elif self.mode == "all":
             fixed, grows, tokens = spoken if rules.all_mode_speculation else 0, True, self.block
         elif self.mode == "align":

@@ -80,6 +80,7 @@ def serving_rules(deployment: Deployment) -> ServingRules:
         tries_others=paged.rules.priority_tries_others,
         lone_prompt_uncapped=paged.rules.lone_prompt_uncapped,
         passes_over=paged.rules.passes_over,
+        in_turn=not paged.rules.uncached_first,
         state_short_of_end=paged.rules.state_short_of_end,
     )
     setup = SchedulerSetup(

@@ -19,7 +19,7 @@ from kvroom.engines.start_rules import (
     uneven_mlp,
 )
 from kvroom.engines.vllm.capacity import VllmPool
-from kvroom.engines.vllm.connectors import refused
+from kvroom.engines.vllm.connectors import no_blocks, refused
 from kvroom.engines.vllm.defaults import batch_refusal, batching
 from kvroom.engines.vllm.encoding import largest_item
 from kvroom.engines.vllm.graphs import captures
@@ -116,8 +116,7 @@ def _heads(setup: VllmSetup) -> Why:
 
 
 def _batch(setup: VllmSetup) -> Why:
-    found = batch_refusal(setup, batching(setup))
-    return Against(found, "") if found else None
+    return batch_refusal(setup, batching(setup))
 
 
 def _blocks(setup: VllmSetup) -> Why:
@@ -167,6 +166,19 @@ def _chunked_states(setup: VllmSetup) -> Why:
     return Against(
         "prefixes of layers with state are cached only with chunked prefill, which is off",
         "enable_prefix_caching=false, or leave enable_chunked_prefill on",
+        {"enable_prefix_caching": False},
+    )
+
+
+def _whole_states(setup: VllmSetup) -> Why:
+    """Cached states a request's length apart, which are no multiple of the hashes' blocks."""
+    pages = Pages(setup)
+    if not pages.caching or not pages.whole_states:
+        return None
+    return Against(
+        f"states of a model without attention are cached {setup.context:,} tokens apart, and prefixes are "
+        "hashed in blocks",
+        "enable_prefix_caching=false, or block_size=16",
         {"enable_prefix_caching": False},
     )
 
@@ -312,9 +324,21 @@ START_RULES = (
         since=(0, 15, 0),
     ),
     StartRule(
+        name="whole_states",
+        why=_whole_states,
+        source="vLLM 0.12 to 0.14, UnitaryKVCacheCoordinator: assumes hash_block_size == block_size",
+        since=(0, 12, 0),
+        until=(0, 15, 0),
+    ),
+    StartRule(
         name="connector_groups",
         why=refused,
         source="vLLM, KVConnectorFactory.create_connector; github ovg-project/kvcached issue 267",
+    ),
+    StartRule(
+        name="offloaded_blocks",
+        why=no_blocks,
+        source="vLLM 0.11.1 to 0.13.0, v1/kv_offload/cpu.py: num_cpu_blocks must be specified",
     ),
     StartRule(
         name="whole_items",

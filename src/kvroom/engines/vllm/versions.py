@@ -159,6 +159,8 @@ class VllmRules:
     state_named_once: bool = True
     """A recurrent state that is cached already is not taken for one of the step that names it again; else
     whoever would start from it waits for as long as its request stands at that boundary."""
+    uncached_first: bool = False
+    """Freed blocks that were not cached are used again before all that are; before, each in its turn."""
     passes_over: bool = False
     """With prompts uncut, one that a step has no tokens left for lets those behind it pass."""
     lone_prompt_uncapped: bool = False
@@ -287,6 +289,7 @@ CHANGES: Changes = (
             "window_block": "kernel",
             "v2_types": V2_0_24,
             "v2_quantised": True,
+            "uncached_first": True,
         },
     ),
     ((0, 25, 0), {"skipped_aligned": True, "v2_others": "dense"}),

@@ -190,16 +190,16 @@ _ALGOS: dict[str, Dtype] = {
 
 
 def _algo(config: Config, *names: str) -> Dtype | None:
-    said = config.text(*names, default="").upper()
-    if said in ("", "NONE", "MIXED_PRECISION"):
+    word = config.text(*names, default="").upper()
+    if word in ("", "NONE", "MIXED_PRECISION"):
         return None
-    found = _ALGOS.get(said)
-    if found is None:
+    scheme = _ALGOS.get(word)
+    if scheme is None:
         fix = f"kvroom knows {', '.join(_ALGOS)}."
-        raise KvroomError(config.field(*names), said, "is no known algorithm of modelopt", fix)
-    if found.name == "int4" and config.has("group_size"):
+        raise KvroomError(config.field(*names), word, "is no known algorithm of modelopt", fix)
+    if scheme.name == "int4" and config.has("group_size"):
         return grouped(4, group_of(config, "group_size"), zeros=False)
-    return found
+    return scheme
 
 
 def _quantised_layers(config: Config) -> tuple[tuple[Names, Dtype | None], ...]:
@@ -287,10 +287,10 @@ def _cache_dtype(config: Config) -> str | None:
     inner = (
         config.sub("quantization") if isinstance(config.get("quantization"), Mapping) else config
     )
-    said = inner.get("kv_cache_scheme", "kv_cache_quant_algo")
-    if said is None:
+    scheme = inner.get("kv_cache_scheme", "kv_cache_quant_algo")
+    if scheme is None:
         return None
-    if isinstance(said, Mapping):
+    if isinstance(scheme, Mapping):
         s = inner.sub("kv_cache_scheme", "kv_cache_quant_algo")
         bits, kind = bits_of(s, "num_bits", default=8), s.text("type", default="float")
         return {("float", 8): "fp8", ("float", 4): "nvfp4", ("int", 8): "int8"}.get((kind, bits))

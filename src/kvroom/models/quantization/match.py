@@ -154,12 +154,12 @@ class Names:
 def _from_layers(entry: str) -> str | None:
     """An entry from ``layers.`` on, wrappers cut off; None if it speaks of a tower."""
     name = entry.removesuffix(".weight").strip(".")
-    found = _LAYERS.search(name)
-    before = name[: found.start()] if found else ""
-    if _TOWER.search(before) or (found is None and _TOWER.match(_WRAPPERS.sub("", name))):
+    match = _LAYERS.search(name)
+    before = name[: match.start()] if match else ""
+    if _TOWER.search(before) or (match is None and _TOWER.match(_WRAPPERS.sub("", name))):
         return None
-    if found is not None and "mtp" not in before:
-        return "layers." + name[found.end() :]
+    if match is not None and "mtp" not in before:
+        return "layers." + name[match.end() :]
     return _WRAPPERS.sub("", name) or None
 
 
@@ -192,14 +192,14 @@ def variants_of(tensor: Tensor) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _variants(name: str, expert: bool) -> tuple[str, ...]:
-    found = [name]
+    names = [name]
     for ours, theirs in _ALIASES:
         if name.startswith(ours):
-            found += [their + name.removeprefix(ours) for their in theirs]
-    for path in tuple(found):
+            names += [their + name.removeprefix(ours) for their in theirs]
+    for path in tuple(names):
         before, dot, last = path.rpartition(".")
-        found += [f"{before}{dot}{fused}" for fused in _FUSED.get(last, ())]
-    found += _OUTSIDE.get(name, ())
+        names += [f"{before}{dot}{fused}" for fused in _FUSED.get(last, ())]
+    names += _OUTSIDE.get(name, ())
     if expert:
-        found += [f.replace("experts.", "experts.0.", 1) for f in found if "experts." in f]
-    return tuple(dict.fromkeys(found))
+        names += [f.replace("experts.", "experts.0.", 1) for f in names if "experts." in f]
+    return tuple(dict.fromkeys(names))

@@ -78,9 +78,9 @@ def quark(config: Config, top: Config) -> Quantisation:
     """AMD's Quark: a global scheme, others by layer, and what is left out."""
 
     def width(level: Config) -> Dtype | None:
-        said = level.get("weight")
-        if isinstance(said, list) and said:
-            level = type(level)({"weight": said[-1]}, path=level.path)
+        weight = level.get("weight")
+        if isinstance(weight, list) and weight:
+            level = type(level)({"weight": weight[-1]}, path=level.path)
         s = level.sub("weight")
         kind, scheme = s.text("dtype", default=""), s.text("qscheme", default="per_tensor")
         if kind.startswith("fp4"):
@@ -128,8 +128,8 @@ def mlx(config: Config, top: Config) -> Quantisation:
         bits = bits_of(level, "bits", default=bits_of(config, "bits"))
         group = group_of(level, "group_size", default=group_of(config, "group_size", default=64))
         mode = level.text("mode", default=config.text("mode", default="affine"))
-        known = {"mxfp4": w.MXFP4, "nvfp4": w.NVFP4, "mxfp8": w.MXFP8}
-        return known.get(mode) or Dtype(f"mlx_int{bits}", bits, group, 4)
+        dtypes = {"mxfp4": w.MXFP4, "nvfp4": w.NVFP4, "mxfp8": w.MXFP8}
+        return dtypes.get(mode) or Dtype(f"mlx_int{bits}", bits, group, 4)
 
     by_width: dict[Dtype | None, list[str]] = {}
     for name, said in config.raw.items():
@@ -177,10 +177,10 @@ def hqq(config: Config, top: Config) -> Quantisation:
 
 def quanto(config: Config, top: Config) -> Quantisation:
     """Quanto and EETQ: the width is a word under ``weights``; a scale for each output channel."""
-    said = config.text("weights", default="int8").lower()
+    word = config.text("weights", default="int8").lower()
     words = {"int8": w.INT8_CHANNEL, "float8": w.FP8_CHANNEL, "qint8": w.INT8_CHANNEL}
-    bits = re.fullmatch(r"q?int(\d)", said)
-    linear = words.get(said) or (grouped(int(bits[1]), 128, zeros=True) if bits else w.INT8_CHANNEL)
+    bits = re.fullmatch(r"q?int(\d)", word)
+    linear = words.get(word) or (grouped(int(bits[1]), 128, zeros=True) if bits else w.INT8_CHANNEL)
     return listed(linear.name, linear, Listed(linear, skips(config), layers=layer_count(top)))
 
 

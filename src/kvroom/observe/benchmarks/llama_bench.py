@@ -35,34 +35,34 @@ def of_row(row: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
         model = PurePosixPath(model.replace("\\", "/")).name.removesuffix(".gguf")
     counts = (written(row.get(key)) for key in ("n_prompt", "n_gen", "n_depth"))
     prompt, answer, depth = (round(count or 0) for count in counts)
-    said = {"model": row.get("model_type") or model, **{k: row.get(k) for k in SAYS[1:]}}
-    yield from _run(model, (prompt, answer, depth), written(row.get("avg_ts")), said)
+    settings = {"model": row.get("model_type") or model, **{k: row.get(k) for k in SAYS[1:]}}
+    yield from _run(model, (prompt, answer, depth), written(row.get("avg_ts")), settings)
 
 
-def of_test(test: str, speed: str, said: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
-    """A line of its Markdown: ``pp512``, ``tg128 @ d4096``, and tokens a second (``57.12 ± 0.31``); ``said``
-    are its other cells, by SAYS."""
-    found = _TEST.fullmatch(test.strip())
-    if found is not None and any(found.groups()[:2]):
-        prompt, answer, depth = (int(group or 0) for group in found.groups())
-        yield from _run(None, (prompt, answer, depth), written(speed.partition("±")[0]), said)
+def of_test(test: str, speed: str, settings: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
+    """A line of its Markdown: ``pp512``, ``tg128 @ d4096``, and tokens a second (``57.12 ± 0.31``).
+    ``settings`` are its other cells, by SAYS."""
+    match = _TEST.fullmatch(test.strip())
+    if match is not None and any(match.groups()[:2]):
+        prompt, answer, depth = (int(group or 0) for group in match.groups())
+        yield from _run(None, (prompt, answer, depth), written(speed.partition("±")[0]), settings)
 
 
 def width_of(text: object) -> str | None:
     """kvroom's word for the weights of a file that llama.cpp describes (``qwen3 8B Q4_K - Medium``); a type
     that kvroom has no bytes for as it is called there, which no plan takes."""
-    found = list(_WIDTH.finditer(text[:300])) if isinstance(text, str) else []
-    if not found:
+    matches = list(_WIDTH.finditer(text[:300])) if isinstance(text, str) else []
+    if not matches:
         return None
-    word, mix = (part.lower() if part else "" for part in found[-1].groups())
+    word, mix = (part.lower() if part else "" for part in matches[-1].groups())
     mixed = f"{word}_{mix[0]}" if mix else word
-    known = (_known(name, lambda name: named(name).name) for name in (mixed, word))
-    return next(filter(None, known), mixed)
+    widths = (_known(name, lambda name: named(name).name) for name in (mixed, word))
+    return next(filter(None, widths), mixed)
 
 
-def cache_of(said: Mapping[str, Any]) -> str | None:
+def cache_of(settings: Mapping[str, Any]) -> str | None:
     """The cache's width by its types of keys and values."""
-    key, value = (str(said.get(name) or "f16").lower() for name in SAYS[1:])
+    key, value = (str(settings.get(name) or "f16").lower() for name in SAYS[1:])
     return _known(key if key == value else f"{key}/{value}", lambda name: cache_dtype(name).name)
 
 
@@ -77,7 +77,7 @@ def _run(
     model: str | None,
     counts: tuple[int, int, int],
     tokens_per_s: float | None,
-    said: Mapping[str, Any],
+    settings: Mapping[str, Any],
 ) -> Iterator[BenchmarkRun]:
     prompt, answer, depth = counts
     if not tokens_per_s or bool(prompt) == bool(answer) or (prompt and depth):
@@ -94,6 +94,6 @@ def _run(
         rate=None,
         ttft_s=prompt * took if prompt else None,
         tpot_s=None if prompt else took,
-        weight_dtype=width_of(said.get("model")),
-        kv_dtype=cache_of(said) if any(said.get(name) for name in SAYS[1:]) else None,
+        weight_dtype=width_of(settings.get("model")),
+        kv_dtype=cache_of(settings) if any(settings.get(name) for name in SAYS[1:]) else None,
     )

@@ -80,8 +80,8 @@ def run_of_records(tool: str, records: Iterable[RecordedRequest | None]) -> Iter
     span = max(r.end_s for r in done) - min(r.start_s for r in done)
 
     def mean(values: Iterable[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return sum(known) / len(known) if known else None
+        values_known = [value for value in values if value is not None]
+        return sum(values_known) / len(values_known) if values_known else None
 
     yield from run_of(
         tool=tool,

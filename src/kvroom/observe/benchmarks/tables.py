@@ -53,21 +53,21 @@ def runs_of_text(text: str) -> tuple[str, list[BenchmarkRun]] | None:
 
 def _served(lines: list[str]) -> Iterator[BenchmarkRun]:
     """Each table, with what was printed of the run since the one before it (its model, its concurrency)."""
-    said: dict[str, object] = {}
+    settings: dict[str, object] = {}
     inside = False
     for line in [*lines, "=" * 10]:
         if SERVED in line:
             inside = True
         elif inside and line.startswith("====="):
-            if "duration" in said:  # the rate is printed with two decimals
-                said.pop("request_throughput", None)
-            yield from bench_serve(said)
-            said, inside = {}, False
+            if "duration" in settings:  # the rate is printed with two decimals
+                settings.pop("request_throughput", None)
+            yield from bench_serve(settings)
+            settings, inside = {}, False
         elif (entry := _ENTRY.match(line)) is not None:
             key = _SERVED_KEYS.get(entry.group(1).strip().lower())
             if key is not None:
                 number = written(entry.group(2))
-                said[key] = entry.group(2) if number is None else number
+                settings[key] = entry.group(2) if number is None else number
 
 
 def _rows(lines: list[str]) -> Iterator[Mapping[str, str]]:
@@ -100,10 +100,10 @@ def _metrics(lines: list[str]) -> Iterator[BenchmarkRun]:
     values: dict[str, tuple[float | None, str]] = {}
     try:
         for cells in csv.reader(lines):
-            found = _METRIC.fullmatch(cells[0]) if len(cells) > 1 else None
-            if found is not None:
-                name = found.group(1).strip().lower().replace(" ", "_")
-                values.setdefault(name, (written(cells[1]), found.group(2)))
+            match = _METRIC.fullmatch(cells[0]) if len(cells) > 1 else None
+            if match is not None:
+                name = match.group(1).strip().lower().replace(" ", "_")
+                values.setdefault(name, (written(cells[1]), match.group(2)))
     except csv.Error:
         return
     yield from of_metrics(values, tool="AIPerf", model=None, held=None)

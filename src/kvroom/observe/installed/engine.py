@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,9 @@ class InstalledEngine:
                 continue  # it has a rule of its own for that
             if name.endswith("speculative-config") and values:
                 values = [self._draft(json.loads(values[0]), scenario, paths=paths)]  # noqa: PLW2901
+            if plain_name(name) == self.engine.draft_flags.model_flag:
+                self._write_head(values[0], workings, paths=paths)
+                values = [DRAFT]  # noqa: PLW2901
             words += [name, *values]
         return words, ()
 
@@ -167,6 +170,19 @@ class InstalledEngine:
             self._write(DRAFT, drafting.model, paths=paths)
             config["model"] = DRAFT
         return json.dumps(config)
+
+    def _write_head(self, named: str, workings: Workings, *, paths: bool) -> None:
+        """The draft model's config: its own, else that of a head like one layer of the model."""
+        scenario, speculation = workings.plan.scenario, workings.deployment.speculation
+        model = None if speculation is None else speculation.model
+        with suppress(KvroomError):
+            self._write(DRAFT, named if model is None else model, paths=paths)
+            return
+        assert speculation is not None
+        config, _ = config_of(scenario.model, paths=paths)
+        assert config is not None
+        head = self.engine.draft_flags.head(speculation.method, dict(config))
+        self._write(DRAFT, {"config": head}, paths=paths)
 
     def _write(self, folder: str, model: object, *, paths: bool) -> None:
         config, _ = config_of(model, paths=paths)

@@ -76,13 +76,13 @@ class Log:
 
     def _blocks(self) -> Iterator[bytes]:
         """Whole lines, about BLOCK_BYTES at a time."""
-        kept, inside_long = b"", False
+        rest, inside_long = b"", False
         passed_over = 0
         array: bool | None = None
         for read in self._decoded():
             if self.passed_over != passed_over:  # what is read now begins within some line
                 passed_over = self.passed_over
-                kept, inside_long = b"", True
+                rest, inside_long = b"", True
             block = read.replace(b"\r", b"\n") if b"\r" in read else read
             if b"\x1b" in block:  # a colour may begin within a phrase
                 block = _ANSI_BYTES.sub(b"", block)
@@ -95,16 +95,16 @@ class Log:
                 if end < 0:
                     continue
                 block, inside_long = block[end:], False
-            block = kept + block
+            block = rest + block
             last = block.rfind(b"\n")
-            kept = block[last + 1 :]
+            rest = block[last + 1 :]
             if last >= 0:
                 yield block[: last + 1]
-            if len(kept) > MAX_LINE_BYTES:
-                yield kept[:MAX_LINE_BYTES] + b"\n"
-                kept, inside_long = b"", True
-        if kept:
-            yield kept + b"\n"
+            if len(rest) > MAX_LINE_BYTES:
+                yield rest[:MAX_LINE_BYTES] + b"\n"
+                rest, inside_long = b"", True
+        if rest:
+            yield rest + b"\n"
 
     def _decoded(self) -> Iterator[bytes]:
         """The stream's bytes in blocks, unpacked and as UTF-8."""
@@ -173,20 +173,20 @@ def _utf16(block: bytes) -> str | None:
 
 def _hits(block: bytes, needles: Mapping[str, bytes]) -> Iterator[tuple[bytes, list[str]]]:
     """The lines of ``block`` that hold a needle, in order, each once with all that it holds."""
-    found: dict[int, tuple[int, list[str]]] = {}
+    hits: dict[int, tuple[int, list[str]]] = {}
     for name, needle in needles.items():
         at = block.find(needle)
         while at >= 0:
             start = block.rfind(b"\n", 0, at) + 1
-            if start in found:
-                end = found[start][0]
-                found[start][1].append(name)
+            if start in hits:
+                end = hits[start][0]
+                hits[start][1].append(name)
             else:
                 end = block.find(b"\n", at)
-                found[start] = (end, [name])
+                hits[start] = (end, [name])
             at = block.find(needle, end)
-    for start in sorted(found):
-        end, held = found[start]
+    for start in sorted(hits):
+        end, held = hits[start]
         yield block[start : min(end, start + MAX_LINE_BYTES)], held
 
 
@@ -198,8 +198,8 @@ def clean(text: str) -> list[str]:
     if 0 <= brace < end and not text[end:].strip(" ,]\r\n\t"):
         inner = _message(text[brace:end])
         if inner is not None:
-            made = [c for part in inner.splitlines()[:100] for c in _plain(part)]
-            return made or [""]
+            lines = [c for part in inner.splitlines()[:100] for c in _plain(part)]
+            return lines or [""]
     return _plain(text)
 
 

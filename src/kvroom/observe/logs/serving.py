@@ -73,17 +73,17 @@ def _steps(log: Log) -> Iterator[tuple[int, int, float]]:
     """(requests, tokens of each, seconds a step) of each line that tells of nothing but decoding."""
     size = before = 0
     for line, _ in log:
-        if (found := _SIZE.search(line)) is not None:
-            size = int(found["size"].replace(",", ""))
-        elif (found := _SGLANG.search(line)) is not None:
-            running, rate = int(found["running"]), float(found["rate"])
-            if 0 < running < MOST_RUNNING and rate > 0 and int(found["tokens"]) >= running:
-                yield running, int(found["tokens"]) // running, running / rate
-        elif (found := _VLLM.search(line)) is not None:
-            running, rate = int(found["running"]), float(found["rate"])
+        if (match := _SIZE.search(line)) is not None:
+            size = int(match["size"].replace(",", ""))
+        elif (match := _SGLANG.search(line)) is not None:
+            running, rate = int(match["running"]), float(match["rate"])
+            if 0 < running < MOST_RUNNING and rate > 0 and int(match["tokens"]) >= running:
+                yield running, int(match["tokens"]) // running, running / rate
+        elif (match := _VLLM.search(line)) is not None:
+            running, rate = int(match["running"]), float(match["rate"])
             # Over the whole interval the same requests ran, and none was being read in.
-            steady = running == before and float(found["prompt"]) == 0
+            steady = running == before and float(match["prompt"]) == 0
             before = running
-            held = size * float(found["usage"]) / 100
+            held = size * float(match["usage"]) / 100
             if steady and 0 < running < MOST_RUNNING and rate > 0 and held >= running:
                 yield running, round(held / running), running / rate

@@ -55,8 +55,8 @@ def read_file(path: str) -> StartupLog:
             raise KvroomError("file", path, "is a folder", fix)
         with Path(path).open("rb") as stream:
             is_metrics = _metrics().search(stream.read(HEAD_BYTES)) is not None
-            if is_metrics and (found := recorded.read_file(path)) is not None:
-                return found
+            if is_metrics and (recording := recorded.read_file(path)) is not None:
+                return recording
             stream.seek(0)
             return read(stream)
     except KvroomError:
@@ -67,8 +67,11 @@ def read_file(path: str) -> StartupLog:
 
 def read_bytes(data: bytes) -> StartupLog:
     """The log, recording or metrics text that ``data`` is."""
-    if _metrics().search(data[:HEAD_BYTES]) and (found := recorded.read_bytes(data)) is not None:
-        return found
+    if (
+        _metrics().search(data[:HEAD_BYTES])
+        and (recording := recorded.read_bytes(data)) is not None
+    ):
+        return recording
     return read(io.BytesIO(data))
 
 
@@ -98,10 +101,10 @@ def read(stream: IO[bytes]) -> StartupLog:
             f"the engine starts over and over: {log.passed_over:,} bytes in the middle are passed over"
         )
     best = {key: (s, s.best()) for key, s in _each(servers)}
-    found = {key: figures_of(r) for key, (_, r) in best.items()}
+    figures = {key: figures_of(r) for key, (_, r) in best.items()}
     ranked = sorted(
         (key for key, (_, r) in best.items() if r.lines),
-        key=lambda k: (-len(found[k]), -best[k][1].lines),
+        key=lambda k: (-len(figures[k]), -best[k][1].lines),
     )
     if not ranked:  # an allocation without room may be the whole of what was kept
         ranked = [key for key, (_, r) in best.items() if r.shortages][:1]
@@ -116,7 +119,7 @@ def read(stream: IO[bytes]) -> StartupLog:
             f"{'more than ' if log.passed_over else ''}{starts.count} starts are in the file: "
             "the last that printed its cache"
         )
-    others = [k for k in ranked[1:] if len(found[k]) > 1 or best[k][0].count]
+    others = [k for k in ranked[1:] if len(figures[k]) > 1 or best[k][0].count]
     if apart := [fromkey for fromkey in dict.fromkeys(s for s, _ in others) if fromkey != server]:
         notes.append(
             f"{', '.join(apart[:5])} writes to the file too: {server or 'what has no prefix'} is read"
@@ -132,11 +135,13 @@ def read(stream: IO[bytes]) -> StartupLog:
     spread = {
         one_key: (value.low, value.high)
         for one_key, value in record.figures.items()
-        if isinstance(value.low, int | float) and value.low != value.high and one_key in found[key]
+        if isinstance(value.low, int | float)
+        and value.low != value.high
+        and one_key in figures[key]
     }
     return StartupLog(
         engine=question["engine"],
-        printed=found[key],
+        printed=figures[key],
         question=question,
         quantisation=reader.quantization(record),
         spread=spread,
@@ -161,8 +166,8 @@ MOST_SERVERS = 16
 def _source(line: str) -> str:
     """Whose line it is, where several servers write to one file (``docker compose logs``, ``kubectl
     logs --prefix``); "" where it has no such prefix."""
-    found = _PREFIX.match(line)
-    return "" if found is None else found[1] or found[2]
+    match = _PREFIX.match(line)
+    return "" if match is None else match[1] or match[2]
 
 
 def _each(
@@ -189,20 +194,20 @@ class _Starts:
 
     def take(self, line: str, shape: Shape) -> None:
         """One line of one shape: into the current start, or into a new one where it opens one."""
-        found = shape.pattern.search(line)
-        if found is None:
+        match = shape.pattern.search(line)
+        if match is None:
             return
         if shape.opens and (self._closed() or not self.count):
             if self._closed():
                 self.ended = self.current
-                kept = {
+                settings = {
                     key: value
                     for key, value in self.ended.settings.items()
                     if key in self.reader.lasting
                 }
-                self.current = Record(self.reader.engine, settings=kept)
+                self.current = Record(self.reader.engine, settings=settings)
             self.count += 1
-        take(self.current, found, shape)
+        take(self.current, match, shape)
 
     def _closed(self) -> bool:
         current = self.current

@@ -62,11 +62,11 @@ def _listed(root: Path) -> Iterator[tuple[int, int, str]]:
         return
     for cpu in cpus:
         for index in (cpu / "cache").glob("index*"):
-            told = {n: _word(index / n) for n in ("type", "level", "size", "shared_cpu_list")}
-            size = _SIZE.fullmatch(told["size"])
-            if told["type"] in ("Data", "Unified") and told["level"].isdecimal() and size:
-                shared = told["shared_cpu_list"] or cpu.name
-                yield int(told["level"]), int(size[1]) * _UNITS[size[2]], shared
+            entries = {n: _word(index / n) for n in ("type", "level", "size", "shared_cpu_list")}
+            size = _SIZE.fullmatch(entries["size"])
+            if entries["type"] in ("Data", "Unified") and entries["level"].isdecimal() and size:
+                shared = entries["shared_cpu_list"] or cpu.name
+                yield int(entries["level"]), int(size[1]) * _UNITS[size[2]], shared
 
 
 def _word(path: Path) -> str:

@@ -171,8 +171,8 @@ def _latency(fd: int, size: int) -> float:
 
 def _free(place: Path) -> int:
     if hasattr(os, "statvfs"):
-        found = os.statvfs(place)
-        return found.f_bavail * found.f_frsize
+        stat = os.statvfs(place)
+        return stat.f_bavail * stat.f_frsize
     import shutil
 
     return shutil.disk_usage(place).free

@@ -52,14 +52,14 @@ def _affinity() -> int:
 def _memory(root: Path) -> tuple[int | None, int | None]:
     """(bytes of the machine, bytes free or reclaimable)."""
     text = _read(root / "proc/meminfo")
-    found: dict[str, int] = {}
+    fields: dict[str, int] = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
         if words and words[0].isdecimal():
-            found[name] = int(words[0]) * 1024
-    if "MemTotal" in found:
-        return found["MemTotal"], found.get("MemAvailable", found.get("MemFree"))
+            fields[name] = int(words[0]) * 1024
+    if "MemTotal" in fields:
+        return fields["MemTotal"], fields.get("MemAvailable", fields.get("MemFree"))
     try:
         import psutil
     except ModuleNotFoundError:
@@ -70,13 +70,13 @@ def _memory(root: Path) -> tuple[int | None, int | None]:
 
 def _groups(root: Path) -> dict[str, str]:
     """Controller → path of this process's group; version 2 has the key ``""``."""
-    found: dict[str, str] = {}
+    groups: dict[str, str] = {}
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for name in controllers.split(","):
-            found[name] = path.strip()
-    return found
+            groups[name] = path.strip()
+    return groups
 
 
 def _folders(top: Path, path: str) -> Iterator[Path]:

@@ -100,11 +100,11 @@ def probe(
     else:
         result.missing.append(f"GPUs: {driver.why}; torch and CuPy see none either")
         result.machine = _cpu_machine(
-            limits=limits, rate=memory, sram=sram, tiers=tiers, measured=measured, found=result
+            limits=limits, rate=memory, sram=sram, tiers=tiers, measured=measured, probe=result
         )
     if "memory_bytes_per_s" in result.machine:
-        told = "; ".join((*result.remarks, *(f"not measured: {m}" for m in result.missing)))
-        result.machine["notes"] = told[:3900]
+        remarks = "; ".join((*result.remarks, *(f"not measured: {m}" for m in result.missing)))
+        result.machine["notes"] = remarks[:3900]
     return result
 
 
@@ -300,19 +300,19 @@ def _cpu_machine(
     sram: tuple[int, float | None] | None,
     tiers: list[dict[str, Any]],
     measured: dict[str, Any],
-    found: Probe,
+    probe: Probe,
 ) -> dict[str, Any]:
     """The machine file of a machine without GPUs, whose memory is the CPU's."""
     flops = {key: _rounded(value) for key, value in measured.get("cpu_flops_per_s", {}).items()}
     for dtype, value in flops.items():
         how = f"matrix products, {measured['backend']} {measured['version']}"
-        found.figures.append(Row(f"CPU, {dtype}", value, None, "flops_per_s", how))
+        probe.figures.append(Row(f"CPU, {dtype}", value, None, "flops_per_s", how))
     products = measured.get("cpu_read_bytes_per_s")
     told = "processes reading memory"
     if products:
         # What a step of decoding does is what counts, not how fast a plain loop reads.
         told = f"matrix-vector products, {measured['backend']} {measured['version']}"
-        found.figures.append(Row("memory, by products", products, None, "bytes_per_s", told))
+        probe.figures.append(Row("memory, by products", products, None, "bytes_per_s", told))
         rate = products
     spec = {
         "name": f"{cpu_name()} ({limits.cores} cores)",

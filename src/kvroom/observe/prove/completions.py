@@ -79,10 +79,10 @@ class AskedEngine:
 
     def reading(self) -> Reading:
         """Its metrics now; NoAnswerError where they cannot be read."""
-        found = prometheus.read(self.metrics.fetch(METRICS_S))
-        if found is None:
+        reading = prometheus.read(self.metrics.fetch(METRICS_S))
+        if reading is None:
             raise NoAnswerError("its metrics hold no figure of a known engine")
-        return found
+        return reading
 
     def one_by_one(self, asks: Sequence[Ask]) -> list[Heard]:
         """Each sent when the one before it is answered."""
@@ -92,11 +92,11 @@ class AskedEngine:
     def together(self, asks: Sequence[Ask], on_tokens: OnTokens | None = None) -> list[Heard]:
         """Each sent at its time, whatever the others do."""
         begun = time.monotonic()
-        found: list[Heard] = [Heard(ask) for ask in asks]
+        answers: list[Heard] = [Heard(ask) for ask in asks]
 
         def run(i: int) -> None:
             told = None if on_tokens is None else partial(on_tokens, i)
-            found[i] = self._heard(asks[i], begun, told)
+            answers[i] = self._heard(asks[i], begun, told)
 
         threads = [
             threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(asks))
@@ -105,9 +105,11 @@ class AskedEngine:
             thread.start()
         for thread in threads:
             thread.join()
-        return found
+        return answers
 
-    def _heard(self, ask: Ask, begun: float, told: Callable[[int], None] | None = None) -> Heard:
+    def _heard(
+        self, ask: Ask, begun: float, on_tokens: Callable[[int], None] | None = None
+    ) -> Heard:
         """One request from beginning to end; what fails is told in it."""
         heard = Heard(ask)
         body = json.dumps(
@@ -132,7 +134,7 @@ class AskedEngine:
                     if answer.status != http.client.OK:
                         heard.error = f"status {answer.status}: {answer.read(300)!r}"
                         return heard
-                    _listen(answer, heard, begun, told)
+                    _listen(answer, heard, begun, on_tokens)
             except (http.client.HTTPException, OSError) as error:
                 heard.error = f"{type(error).__name__} after {len(heard.answer)} tokens"
         if not heard.error and len(heard.answer) != ask.output_tokens:
@@ -144,7 +146,7 @@ def _listen(
     answer: http.client.HTTPResponse,
     heard: Heard,
     begun: float,
-    told: Callable[[int], None] | None,
+    on_tokens: Callable[[int], None] | None,
 ) -> None:
     """Read the stream's events as they come; tokens that come in one event came at one time."""
     while line := answer.readline(1_000_000):
@@ -157,16 +159,16 @@ def _listen(
         ids = _ids(text)
         heard.answer += ids
         heard.tokens_s += [now] * len(ids)
-        if told is not None and ids:
-            told(len(heard.answer))
+        if on_tokens is not None and ids:
+            on_tokens(len(heard.answer))
 
 
 def _ids(text: bytes) -> list[int]:
     """The token ids of one event; none where it holds none."""
     try:
         value: Any = json.loads(text)
-        found = value["choices"][0].get("token_ids")
+        ids = value["choices"][0].get("token_ids")
     except (ValueError, LookupError, TypeError, AttributeError):
         return []
-    whole = isinstance(found, list) and all(type(i) is int for i in found)
-    return list(found) if whole else []
+    whole = isinstance(ids, list) and all(type(i) is int for i in ids)
+    return list(ids) if whole else []

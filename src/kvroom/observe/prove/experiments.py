@@ -98,13 +98,13 @@ class Measurements:
     def from_dict(cls, value: Any) -> Measurements:
         """What ``to_dict`` gave; KvroomError where it is something else."""
         try:
-            found = cls(
+            measurements = cls(
                 steps=[MeasuredStep(**s) for s in value["steps"]],
                 firsts=[MeasuredFirstToken(**f) for f in value["firsts"]],
                 workloads=[_workload(w) for w in value["workloads"]],
             )
-            found.check()
-            return found
+            measurements.check()
+            return measurements
         except (KeyError, TypeError, ValueError):
             fix = "Give a file that kvroom prove --record wrote."
             raise KvroomError("record", None, "is no record of experiments", fix) from None
@@ -200,7 +200,7 @@ class Lab:
         Of ``repeats`` the less disturbed half counts.
         """
         prompts = [ids(self.fresh(max(contexts))) for _ in range(max(batches))]
-        found: list[MeasuredStep] = []
+        steps: list[MeasuredStep] = []
         for context in contexts:
             for batch in batches:
                 if batch * context > most_tokens:
@@ -209,8 +209,8 @@ class Lab:
                 spans = [s for s in (self._step(asks) for _ in range(repeats)) if s is not None]
                 if spans:
                     spans.sort(key=lambda s: s[0].disturbed or 0.0)
-                    found.append(_step(batch, context, spans[: ceil_div(len(spans), 2)]))
-        return found
+                    steps.append(_step(batch, context, spans[: ceil_div(len(spans), 2)]))
+        return steps
 
     def _step(self, asks: Sequence[Ask]) -> tuple[TimedSpan, float, float] | None:
         """(The span, steps in it, tokens answered at its middle) while all of ``asks`` decode."""
@@ -234,7 +234,7 @@ class Lab:
 
     def firsts(self, lengths: Sequence[int]) -> list[MeasuredFirstToken]:
         """The first token of prompts of ``lengths``, asked anew and asked again."""
-        found: list[MeasuredFirstToken] = []
+        firsts: list[MeasuredFirstToken] = []
         for tokens in lengths:
             prompt = ids(self.fresh(tokens))
             for _ in range(2):
@@ -245,7 +245,7 @@ class Lab:
                 _fine([heard])
                 # Between sending and hearing, what others took of the whole span.
                 share = span.seconds / span.wall_s
-                found.append(
+                firsts.append(
                     MeasuredFirstToken(
                         input_tokens=tokens,
                         cached_tokens=self.counters()["hits"] - before["hits"],
@@ -254,7 +254,7 @@ class Lab:
                         disturbed=span.disturbed,
                     )
                 )
-        return found
+        return firsts
 
     def conversations(
         self, name: str, *, users: int, turns: int, system_tokens: int, most_tokens: int
@@ -344,8 +344,8 @@ class Lab:
 
     def counters(self) -> dict[str, int]:
         """The engine's counters of cache hits and preemptions (tokens, tokens, times)."""
-        found = self.engine.reading().counters
-        return {counter: round(found.get(counter, 0.0)) for counter in COUNTERS}
+        counters = self.engine.reading().counters
+        return {counter: round(counters.get(counter, 0.0)) for counter in COUNTERS}
 
 
 def ids(runs: Sequence[tuple[int, int]]) -> list[int]:

@@ -222,23 +222,23 @@ def points(scenario: Scenario, steps: Sequence[MeasuredStep]) -> list[dict[str, 
 
 def errors(rows: Sequence[StepRow]) -> dict[str, Any]:
     """Relative errors of the steps: median, largest, and how many are as near as wanted."""
-    found: dict[str, Any] = {}
+    by_metric: dict[str, Any] = {}
     for name, wanted in zip(("predicted", "calibrated"), WANTED, strict=True):
         off = [
-            abs(told / row.measured.step_s - 1)
+            abs(predicted_s / row.measured.step_s - 1)
             for row in rows
-            if (told := getattr(row, f"{name}_s")) is not None
+            if (predicted_s := getattr(row, f"{name}_s")) is not None
         ]
         if off:
             near = sum(e <= wanted for e in off)
-            found[name] = {
+            by_metric[name] = {
                 "points": len(off),
                 "median": median(off),
                 "largest": max(off),
                 "wanted": wanted,
                 "near": near,
             }
-    return found
+    return by_metric
 
 
 def _steps(scenario: Scenario, workings: Workings, steps: Sequence[MeasuredStep]) -> list[StepRow]:
@@ -286,8 +286,8 @@ def _simulated(workings: Workings, requests: Sequence[Request]) -> tuple[list[Se
     def on_over(request: ServedRequest, at: int | None) -> None:
         done[request.index] = request
 
-    made = serve(workings, iter(requests), on_over=on_over)
-    return [done[index] for index in range(len(requests))], made.fleet.outcome
+    simulated = serve(workings, iter(requests), on_over=on_over)
+    return [done[index] for index in range(len(requests))], simulated.fleet.outcome
 
 
 def _firsts(workings: Workings, firsts: Sequence[MeasuredFirstToken]) -> list[FirstRow]:
@@ -359,9 +359,9 @@ def _times(
 def _counts(workings: Workings, measured_workload: MeasuredWorkload) -> list[CountRow]:
     """The counters over ``w``: of requests one by one exactly, else within a tolerance."""
     _, out = _simulated(workings, _requests(measured_workload))
-    found = {"queries": out.prompt_tokens, "hits": out.cached_tokens, "preemptions": out.preempted}
+    counts = {"queries": out.prompt_tokens, "hits": out.cached_tokens, "preemptions": out.preempted}
     rows = []
-    for name, predicted in found.items():
+    for name, predicted in counts.items():
         measured = measured_workload.counters[name]
         within = 0
         if not measured_workload.one_by_one and name in TOLERANCE:

@@ -64,14 +64,14 @@ class Meter:
         return between(self._times, self._read(), time.monotonic() - self._at)
 
     def _read(self) -> Times:
-        found: dict[str, tuple[int, int]] = {}
+        times: dict[str, tuple[int, int]] = {}
         for process in () if self._pid is None else self._tree(self._pid):
             with suppress(OSError):
                 for task in (self._proc / str(process) / "task").iterdir():
                     with suppress(OSError, ValueError, IndexError):
                         ran, waited = (task / "schedstat").read_text().split()[:2]
-                        found[f"{process}/{task.name}"] = (int(ran), int(waited))
-        return found
+                        times[f"{process}/{task.name}"] = (int(ran), int(waited))
+        return times
 
     def _tree(self, pid: int) -> Iterator[int]:
         """``pid`` and all that descend from it."""

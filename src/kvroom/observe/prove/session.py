@@ -90,33 +90,33 @@ def _measure(
     """The experiments that fit the engine's limits."""
     kv_tokens = room.kv_tokens or 0
     longest = min(scenario.context_tokens or kv_tokens, kv_tokens)
-    found = Measurements()
+    measurements = Measurements()
     lab.warm()
     if "steps" in parts:
         contexts = [context for context in CONTEXTS if context + 64 <= longest]
         batches = [batch for batch in BATCHES if batch <= (room.max_running_requests or batch)]
         if contexts:
-            found.steps = lab.steps(batches, contexts, min(STEP_ROOM, kv_tokens // 2))
+            measurements.steps = lab.steps(batches, contexts, min(STEP_ROOM, kv_tokens // 2))
     if "firsts" in parts:
-        found.firsts = lab.firsts([first for first in FIRSTS if first < longest])
+        measurements.firsts = lab.firsts([first for first in FIRSTS if first < longest])
     if "conversations" in parts:
         most = min(1200, longest - 1)
         talk = lab.conversations(
             "conversations", users=4, turns=4, system_tokens=most // 12, most_tokens=most
         )
-        found.workloads.append(talk)
+        measurements.workloads.append(talk)
     if "pressure" in parts:
         each = min(PRESSURE_TOKENS, longest // 2)
         many = kv_tokens * 8 // (5 * each) + 1
         if many <= MOST_AT_ONCE:
             half = each // 2
-            found.workloads += [
+            measurements.workloads += [
                 lab.arrivals("all at once", requests=many, gap_s=0.0, input_tokens=half,
                              output_tokens=half),
                 lab.arrivals("by chance", requests=2 * many, gap_s=1.0, input_tokens=half,
                              output_tokens=half, shared_tokens=half // 2),
             ]  # fmt: skip
-    return found
+    return measurements
 
 
 def record_of(runs: Sequence[Run], about: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Sessions and a deployment in, how many hold and what each change is worth out."""
+"""From sessions and a deployment to how many sessions hold and what each change is worth."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def agents(
     sessions, notes = fitted(question.sessions, base.deployment.context_tokens)
     notes = [*getattr(sessions, "notes", ()), *notes]
     chosen = [v for v in variants(question.scenario) if _wanted(v, question.only)]
-    made: dict[str, Workings | KvroomError] = {chosen[0].id: base}
+    workings_of: dict[str, Workings | KvroomError] = {chosen[0].id: base}
     for variant in chosen[1:]:
         try:
-            made[variant.id] = work(variant.of(question.scenario), paths=paths)
+            workings_of[variant.id] = work(variant.of(question.scenario), paths=paths)
         except KvroomError as error:
-            made[variant.id] = error
-    given = Lent(
+            workings_of[variant.id] = error
+    lent = Lent(
         scenario=question.scenario,
         sessions=sessions,
         slo=question.slo,
@@ -69,11 +69,11 @@ def agents(
     )
 
     def play(draw: SeedDraw) -> SeedHeld | KvroomError:
-        workings = made[draw.variant.id]
+        workings = workings_of[draw.variant.id]
         if isinstance(workings, KvroomError):
             return workings
         try:
-            return played(given, draw, workings, watch)
+            return played(lent, draw, workings, watch)
         except KvroomError as error:
             return error
 
@@ -81,18 +81,18 @@ def agents(
         variant=chosen[0], number=0, guess=question.asked or FIRST, also=question.asked
     )
     alone = question.seeds * len(chosen) == 1
-    pool = None if watch is not None or alone or share is None else share(given)
+    pool = None if watch is not None or alone or share is None else share(lent)
     found, why = shared_out(chosen, question.seeds, first, play, pool=pool, progress=progress)
-    rows = [_row(v, found[v.id], made[v.id], why.get(v.id)) for v in chosen]
+    rows = [_row(v, found[v.id], workings_of[v.id], why.get(v.id)) for v in chosen]
     trials = [trial for held in rows[0].held for trial in held.trials]
-    said = list(dict.fromkeys([*notes, *(w for trial in trials for w in trial.warnings)]))
+    warnings = list(dict.fromkeys([*notes, *(w for trial in trials for w in trial.warnings)]))
     return AgentsAnswer(
         name=question.name,
         slo=question.slo,
         found=tuple(rows),
         asked=question.asked,
         seeds=question.seeds,
-        warnings=tuple(said),
+        warnings=tuple(warnings),
     )
 
 

@@ -41,14 +41,14 @@ class VariantHeld:
 
     @property
     def sessions(self) -> int:
-        """The middle of what its seeds hold."""
-        found = sorted(each.users for each in self.held)
-        return found[(len(found) - 1) // 2] if found else 0
+        """The median of the numbers of sessions that its seeds hold."""
+        users = sorted(each.users for each in self.held)
+        return users[(len(users) - 1) // 2] if users else 0
 
     @property
     def band(self) -> tuple[int, int] | None:
-        """What another draw of sessions holds, four times in five: Student's prediction interval, the grain
-        of the search counted in. None of a single seed."""
+        """The range that another draw of sessions falls into four times in five: Student's prediction
+        interval, including the step width of the search. None for a single seed."""
         found = [each.users for each in self.held]
         count = len(found)
         if count < 2:
@@ -62,7 +62,7 @@ class VariantHeld:
 
     @property
     def best(self) -> AgentTrial | None:
-        """The load of as many sessions as hold; where none does, of the fewest."""
+        """The load of as many sessions as hold; where none hold, of the fewest that were tried."""
         if not self.held:
             return None
         middle = next((each for each in self.held if each.users == self.sessions), self.held[0])
@@ -70,7 +70,7 @@ class VariantHeld:
 
     @property
     def usd_per_session_hour(self) -> float | None:
-        """Dollars for an hour of one session, of as many as hold."""
+        """Dollars for an hour of one session, when as many run as hold."""
         if self.usd_per_hour is None or not self.sessions:
             return None
         return self.usd_per_hour / self.sessions
@@ -117,7 +117,8 @@ class AgentsAnswer(Shown):
 
     @property
     def holds(self) -> bool:
-        """Whether the sessions that are asked for hold; any, where none are."""
+        """Whether the number of sessions that was asked for holds; whether any hold, where none was
+        asked for."""
         return self.base.sessions >= (self.asked or 1)
 
     @property
@@ -212,8 +213,8 @@ class AgentsAnswer(Shown):
             html.heading("What each is worth"),
         ]
         parts.append(html.table(columns, [row for row in self.rows() if not row["why"]]))
-        told = [f"{r['label']}: {r['why']}" for r in self.rows() if r["why"]]
-        parts += [html.paragraph(f"{words}.", soft=True) for words in (*told, *self.warnings)]
+        reasons = [f"{r['label']}: {r['why']}" for r in self.rows() if r["why"]]
+        parts += [html.paragraph(f"{words}.", soft=True) for words in (*reasons, *self.warnings)]
         return parts
 
 
@@ -236,8 +237,8 @@ def limits_text(slo: Sequence[Objective]) -> str:
 
 
 def broken_text(trials: Sequence[AgentTrial]) -> str:
-    """Why the next more sessions are too many: what they miss, what the GPUs do meanwhile, and from where on
-    the cache thrashes."""
+    """Why the next larger number of sessions is too many: which objective it misses, what the GPUs do
+    meanwhile, and from where on the cache thrashes."""
     broken = next((trial for trial in trials if not trial.met), None)
     if broken is None:
         return "more were not tried"
@@ -246,17 +247,18 @@ def broken_text(trials: Sequence[AgentTrial]) -> str:
         why = next(long, "no request is within the model's length")
         return f"at {broken.users:,} every request is dropped: {why}"
     missed = " and ".join(_missed(name, broken) for name in broken.missed) or "nothing is answered"
-    told = f"at {broken.users:,} {missed}, since {cause(trials[0], broken)}"
+    text = f"at {broken.users:,} {missed}, since {cause(trials[0], broken)}"
     worse = next(
         (trial for trial in trials if trial.users > broken.users and thrashes(trial)), None
     )
     if worse is not None and not thrashes(broken):
-        told += f"; at {worse.users:,} {cause(trials[0], worse)}"
-    return told
+        text += f"; at {worse.users:,} {cause(trials[0], worse)}"
+    return text
 
 
 def thrashes(trial: AgentTrial) -> bool:
-    """Whether what is evicted comes back too soon: hits fall, and computing it again takes the GPUs' time."""
+    """Whether evicted tokens are needed again too soon: hits fall, and computing them again takes the
+    GPUs' time."""
     again = trial.again_ratio / trial.prefill_ratio if trial.prefill_ratio else 0.0
     return trial.ideal_ratio - trial.hit_ratio >= FALLS and again >= EATS
 
@@ -269,8 +271,8 @@ def _missed(name: str, trial: AgentTrial) -> str:
         "tpot_p95": trial.tpot_p95_s,
     }
     value = values.get(name)
-    told = f"{at} of {METRICS[metric]}"
-    return f"{told} is {show_seconds(value)}" if value else f"{told} is missed"
+    text = f"{at} of {METRICS[metric]}"
+    return f"{text} is {show_seconds(value)}" if value else f"{text} is missed"
 
 
 def cause(light: AgentTrial, broken: AgentTrial) -> str:

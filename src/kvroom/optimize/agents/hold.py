@@ -52,10 +52,11 @@ def held(
     short: bool = False,
     watch: Watch | None = None,
 ) -> SeedHeld:
-    """The most sessions at a time that meet every objective, near ``guess``; ``also`` is tried too.
-    ``short``: what only misses an objective is not played to its end.
+    """The most sessions at a time that meet every objective, searched near ``guess``; ``also`` is tried
+    too. ``short``: a trial that can only miss an objective is not played to its end.
 
-    More sessions are taken to be no easier: between one that holds and one that does not lies the number.
+    More sessions are taken to be no easier: the number lies between one that holds and one that does
+    not.
     """
     trials: dict[int, AgentTrial] = {}
 

@@ -31,7 +31,7 @@ Play = Callable[["SeedDraw"], SeedHeld | KvroomError]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lent:
-    """What all who play draws hold."""
+    """What all processes that play draws hold."""
 
     scenario: Scenario
     sessions: Sessions
@@ -126,9 +126,11 @@ def _pooled(
 
 def drawn(draw: SeedDraw) -> SeedHeld | KvroomError:
     """A unit of work: what ``draw`` holds of what was lent, or why it cannot be."""
-    given: Lent = lent()
+    lent_work: Lent = lent()
     try:
-        return played(given, draw, work(draw.variant.of(given.scenario), paths=given.paths))
+        return played(
+            lent_work, draw, work(draw.variant.of(lent_work.scenario), paths=lent_work.paths)
+        )
     except KvroomError as error:
         return error
 

@@ -51,12 +51,13 @@ class AgentTrial:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         keys = (name for name in self.__dataclass_fields__ if name not in ("tiers", "warnings"))
-        told = {name: getattr(self, name) for name in keys}
-        return told | {"tiers": dict(self.tiers), "missed": list(self.missed)}
+        values = {name: getattr(self, name) for name in keys}
+        return values | {"tiers": dict(self.tiers), "missed": list(self.missed)}
 
 
 class Recomputed:
-    """What of the prompts was computed before and is gone: told of each request that is over."""
+    """Counts the prompt tokens that were computed before and have been evicted; it is told of each
+    request that is over."""
 
     def __init__(self, clock: StepClock, name_tokens: int, count_from: int) -> None:
         self.clock = clock
@@ -112,8 +113,8 @@ def tried(
     short: bool = False,
     watch: Watch | None = None,
 ) -> AgentTrial:
-    """Serve so many sessions at a time; KvroomError where the engine would not start. ``short``: it ends
-    where so many first tokens come too late that the objective can only be missed."""
+    """Serve so many sessions at a time; KvroomError where the engine would not start. ``short``: it
+    ends once so many first tokens are late that the objective can only be missed."""
     source = sessions.at_once(users, calls_of(users), seed)
     warmup = usual_warmup(source)
     assert workings.timing is not None
@@ -132,19 +133,21 @@ def tried(
         lost = limit is not None and noted.late > limit[1]
         return lost or (watch is not None and watch(now))
 
-    made = serve(workings, source, slo=slo, on_over=over, watch=stops, warmup=warmup)
-    told = made.to_dict()
-    copies = max(1, len(made.fleet.engines))
-    busy_ps = made.duration_s * PS_PER_S * copies
+    simulated = serve(workings, source, slo=slo, on_over=over, watch=stops, warmup=warmup)
+    told = simulated.to_dict()
+    copies = max(1, len(simulated.fleet.engines))
+    busy_ps = simulated.duration_s * PS_PER_S * copies
     measured = (told["requests"]["arrived"] - warmup) / max(1, told["requests"]["arrived"])
     tiers = told.get("tiers") or [{"tier": "gpu", "hit_ratio": told["prefix_hit_ratio"]}]
     missed = tuple(name for name, kept in told["slo"].items() if not kept["met"])
     return AgentTrial(
         users=users,
         seed=seed,
-        met=not missed and not made.fleet.stopped and told["requests"]["completed"] > warmup,
+        met=not missed and not simulated.fleet.stopped and told["requests"]["completed"] > warmup,
         requests=told["requests"]["completed"],
-        requests_per_s=told["requests"]["completed"] / made.duration_s if made.duration_s else 0.0,
+        requests_per_s=told["requests"]["completed"] / simulated.duration_s
+        if simulated.duration_s
+        else 0.0,
         ttft_p50_s=told["ttft_s"]["p50"],
         ttft_p95_s=told["ttft_s"]["p95"],
         tpot_p95_s=told["tpot_s"]["p95"],

@@ -1,4 +1,4 @@
-"""What else a deployment of agents might be: tiers, a narrower cache, more cards, routers."""
+"""Alternatives to a deployment of agents: tiers, a narrower cache, more cards, routers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Variant:
     keys: Mapping[str, Any]
 
     def of(self, scenario: Scenario) -> Scenario:
-        """``scenario`` so changed."""
-        told = scenario.differences()
+        """``scenario`` with this change."""
+        keys = scenario.differences()
         if set(self.keys) & set(LAYOUT):
-            told = {key: value for key, value in told.items() if key not in LAYOUT}
-        told |= self.keys
-        return Scenario.from_dict({key: value for key, value in told.items() if value is not None})
+            keys = {key: value for key, value in keys.items() if key not in LAYOUT}
+        keys |= self.keys
+        return Scenario.from_dict({key: value for key, value in keys.items() if value is not None})
 
 
 def variants(scenario: Scenario) -> Iterator[Variant]:

@@ -1,4 +1,4 @@
-"""The answer of a day: a verdict, the hours, what they rest on."""
+"""The answer for a day: a verdict, the hours, and what they rest on."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Day(Shown):
 
     def rows(self) -> list[dict[str, Any]]:
         """A flat row an hour."""
-        found = []
+        rows = []
         for hour in self.figures["hours"]:
             row = {key: value for key, value in hour.items() if not isinstance(value, dict | list)}
             for metric in ("ttft", "tpot"):
                 row |= {f"{metric}_{at}_s": value for at, value in hour[f"{metric}_s"].items()}
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
     def questions(self) -> Sequence[Scenario]:
         """The question."""
@@ -62,17 +62,18 @@ class Day(Shown):
         span = f"{few:,} to {many:,}" if few < many else f"{many:,}"
         be = "replica" if many == 1 else "replicas"
         verb = "holds" if many == 1 else "hold"
-        told = f"{span} {be} ({card} each) {verb} {slo} through a day of {requests}"
-        told += f", {replicas['mean']:,.1f} on average"
+        sentence = f"{span} {be} ({card} each) {verb} {slo} through a day of {requests}"
+        sentence += f", {replicas['mean']:,.1f} on average"
         if cost["usd"] is not None:
-            told += f": ${cost['usd']:,.0f} a day; {many:,} all day would cost ${cost['usd_all_day']:,.0f}"
+            sentence += f": ${cost['usd']:,.0f} a day; {many:,} all day would cost"
+            sentence += f" ${cost['usd_all_day']:,.0f}"
         if "one_fleet" in figures:
             one = figures["one_fleet"]
-            told += (
+            sentence += (
                 f". One fleet for all regions would need {one['quietest']:,} to {one['busiest']:,}"
             )
-            told += f" (${one['usd']:,.0f})" if one["usd"] is not None else ""
-        return told + "."
+            sentence += f" (${one['usd']:,.0f})" if one["usd"] is not None else ""
+        return sentence + "."
 
     def _fixed(self, slo: str, requests: str, card: str) -> str:
         """The verdict on a number of replicas that stays."""
@@ -102,7 +103,7 @@ class Day(Shown):
         return f"{deployment.layout.gpus} x {deployment.device.name}"
 
     def _alone(self) -> str:
-        """What a replica with next to nothing to do takes, where that is too much."""
+        """How long requests take on an almost idle replica, where that is already too long."""
         least = self.figures["sample"]["levels"][0]
         return (
             f": at a twentieth of its load one takes {show_seconds(least['ttft_p95_s'])} to the first "

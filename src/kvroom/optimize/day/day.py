@@ -108,7 +108,7 @@ def _figures(
     sampler: Sampler,
 ) -> dict[str, Any]:
     several = len(question.fleets) > 1
-    told = {
+    figures = {
         "requests_per_s": {
             "mean": question.requests / DAY_S,
             "busiest": max(question.together.rates),
@@ -123,7 +123,7 @@ def _figures(
         "error": errors()["measured"],
         "warnings": _warnings(question, sampler),
     }
-    return told if several else {**told, "regions": []}
+    return figures if several else {**figures, "regions": []}
 
 
 def _hours(
@@ -176,15 +176,15 @@ def _total(needs: Iterable[int | None]) -> int | None:
 def _replicas(needs: Sequence[Sequence[int | None]], question: DayQuestion) -> dict[str, Any]:
     """Replicas needed by the hour, and what they come to."""
     hourly = [_total(column) for column in zip(*needs, strict=True)]
-    known = [need for need in hourly if need is not None]
-    whole = len(known) == len(hourly)
+    needed = [need for need in hourly if need is not None]
+    whole = len(needed) == len(hourly)
     usd = question.usd_per_replica_hour
     return {
         "by_hour": hourly,
-        "quietest": min(known) if whole else None,
-        "busiest": max(known) if whole else None,
-        "mean": sum(known) / HOURS if whole else None,
-        "usd": sum(known) * usd if whole and usd is not None else None,
+        "quietest": min(needed) if whole else None,
+        "busiest": max(needed) if whole else None,
+        "mean": sum(needed) / HOURS if whole else None,
+        "usd": sum(needed) * usd if whole and usd is not None else None,
     }
 
 
@@ -193,30 +193,30 @@ def _bands(
 ) -> dict[str, Any]:
     """Within which each figure lies four times in five: what the samples differ by, and the error of the
     way."""
-    found = {}
+    bands = {}
     for at, value in times.items():
         each = [sample[at] for sample in samples]
         chance = WIDE * stdev(each) / sqrt(len(each))
         own = errors()["errors"][metric][at] * value
         half = sqrt(chance * chance + own * own)
-        found[at] = {"low": max(0.0, value - half), "high": value + half}
-    return found
+        bands[at] = {"low": max(0.0, value - half), "high": value + half}
+    return bands
 
 
 @lru_cache(maxsize=1)
 def errors() -> Mapping[str, Any]:
     """How far the answer was from the whole simulation, where that was played (``benchmarks/day.py``)."""
-    found: Mapping[str, Any] = json.loads(
+    content: Mapping[str, Any] = json.loads(
         Path(__file__).with_name("errors.json").read_text(encoding="utf-8")
     )
-    return found
+    return content
 
 
 def _warnings(question: DayQuestion, sampler: Sampler) -> list[str]:
     plan, workings = question.workings.plan, question.workings
-    told = [w for w in plan.warnings if w not in workings.beyond and "queue" not in w]
+    warnings = [w for w in plan.warnings if w not in workings.beyond and "queue" not in w]
     if question.replicas is None:
-        told.append(IDEAL)
+        warnings.append(IDEAL)
     if question.looks:
-        told.append(SPLIT.format(sampler.together))
-    return told
+        warnings.append(SPLIT.format(sampler.together))
+    return warnings

@@ -51,10 +51,10 @@ class Level:
     here: float
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Level:
+    def of(cls, values: Mapping[str, Any]) -> Level:
         """The level of a unit's result."""
-        keys = {name: tuple(told[name]) for name in ("ttft_s", "tpot_s")}
-        return cls(**{**told, **keys})
+        keys = {name: tuple(values[name]) for name in ("ttft_s", "tpot_s")}
+        return cls(**{**values, **keys})
 
     def between(self, other: Level, share: float) -> Level:
         """The level that lies ``share`` of the way to ``other``, rank by rank."""
@@ -161,15 +161,15 @@ def curve_of(levels: Sequence[Level]) -> LevelCurve:
     level before it. A sample with fewer there than at a lower rate is raised to that: it is chance.
     """
     *below, full = levels
-    made: list[Level] = []
+    curve: list[Level] = []
     for level in sorted(below, key=lambda one: one.rate_per_s):
-        least = made[-1].here * (1 + 1e-9) if made else 1e-9
+        least = curve[-1].here * (1 + 1e-9) if curve else 1e-9
         if level.rate_per_s < full.rate_per_s:
-            made.append(replace(level, here=max(level.here, least)))
-    last = made[-1]
+            curve.append(replace(level, here=max(level.here, least)))
+    last = curve[-1]
     here = max(full.here, last.here * (1 + 1e-9))
     top = replace(full, ttft_s=last.ttft_s, ttft_mean_s=last.ttft_mean_s, here=here)
-    return LevelCurve((*made, top))
+    return LevelCurve((*curve, top))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +209,8 @@ class LevelSamples:
                 tokens = request.final_tokens - request.num_prompt_tokens
                 rows[request.index] = (request.arrival, request.first_token_ps, end_ps, tokens)
 
-        made = replace(self.source, arrivals=arrivals, requests=count, seed=seed)
-        run = serve(self.workings, made, on_over=over, warmup=0)
+        workload = replace(self.source, arrivals=arrivals, requests=count, seed=seed)
+        run = serve(self.workings, workload, on_over=over, warmup=0)
         return [rows[index] for index in sorted(rows)], run
 
     def _level(

@@ -53,12 +53,12 @@ class DayQuestion:
         if self.replicas is not None:
             return [self.together]
         rate = self.source.arrivals.rate_per_s * self.source.calls
-        found = []
+        fleets = []
         for index, region in enumerate(self.curve.regions):
             name = "all" if len(self.curve.regions) == 1 else f"UTC{region.ahead_h:+g}"
             rates = tuple(rate * each for each in self.curve.region(index))
-            found.append(FleetDay(name=name, share=region.share, rates=rates))
-        return found
+            fleets.append(FleetDay(name=name, share=region.share, rates=rates))
+        return fleets
 
     @property
     def together(self) -> FleetDay:

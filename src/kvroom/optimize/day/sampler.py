@@ -64,9 +64,9 @@ class Sampler:
         """Sample the loads of fleets of so many replicas."""
         sessions = self.most_per_s / self.question.source.calls
         wanted = [(share * sessions, count) for count in counts for share in SHARES]
-        found = self._run(wanted)
+        samples = self._run(wanted)
         for number, count in enumerate(counts):
-            own = found[number * len(SHARES) : (number + 1) * len(SHARES)]
+            own = samples[number * len(SHARES) : (number + 1) * len(SHARES)]
             self.levels[count] = [[Level.of(told) for told in each] for each in own]
 
     def _run(self, wanted: Sequence[tuple[float | str, int]]) -> list[list[dict[str, Any]]]:

@@ -208,11 +208,11 @@ def _layout(scenario: Scenario, *, tp: int, pp: int, dp: int, ep: int = 1, dcp: 
     count = tp * pp * dp
     degrees = {"tp": tp, "pp": pp, "dp": dp, "ep": ep, "dcp": dcp}
     more = count - scenario.gpu_count
-    said = [f"{key}={value}" for key, value in degrees.items() if value != getattr(scenario, key)]
+    words = [f"{key}={value}" for key, value in degrees.items() if value != getattr(scenario, key)]
     names = [f"{key} {value}" for key, value in degrees.items() if value > 1] or ["no cut"]
     grown = next((n for n in ("tp", "pp") if degrees[n] > getattr(scenario, n)), "")
     return Lever(
-        id=",".join([f"gpu_count={count}", *said] if more else said),
+        id=",".join([f"gpu_count={count}", *words] if more else words),
         label=f"{count} cards: {', '.join(names)}" if more else ", ".join(names),
         family="layout",
         patch={"gpu_count": count, **degrees},
@@ -220,7 +220,7 @@ def _layout(scenario: Scenario, *, tp: int, pp: int, dp: int, ep: int = 1, dcp: 
         latency=LATENCY.get(grown),
         keeps=("model", "limit") if more else ("model", "cards", "limit"),
         needs=(f"{more} more of these cards",) if more else (),
-        one_flag=not more and len(said) == 1,
+        one_flag=not more and len(words) == 1,
     )
 
 
@@ -266,7 +266,7 @@ def _models(scenario: Scenario, deployment: Deployment) -> Iterator[Lever]:
     """Models of about as many parameters whose requests store least."""
     if scenario.encoder_tokens:
         return
-    found: list[tuple[int, str]] = []
+    levers: list[tuple[int, str]] = []
     now = sum(
         kind.stored_bytes(deployment.context_tokens, deployment.kv, deployment.encoder_tokens)
         * count
@@ -286,8 +286,8 @@ def _models(scenario: Scenario, deployment: Deployment) -> Iterator[Lever]:
             for kind, count in spec.stores
         )
         if size < now:
-            found.append((size, name))
-    for _, name in sorted(found)[:MOST_MODELS]:
+            levers.append((size, name))
+    for _, name in sorted(levers)[:MOST_MODELS]:
         yield Lever(
             id=f"model={name}",
             label=f"{name}, {show_count(catalogue.find(name).active_params)} active",

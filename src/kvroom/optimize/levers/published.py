@@ -26,8 +26,8 @@ class Effect:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        told: dict[str, Any] = {"effect": self.effect, "source": self.source}
-        return told | ({"loss_ratio": self.loss_ratio} if self.loss_ratio is not None else {})
+        values: dict[str, Any] = {"effect": self.effect, "source": self.source}
+        return values | ({"loss_ratio": self.loss_ratio} if self.loss_ratio is not None else {})
 
     @property
     def small(self) -> bool:

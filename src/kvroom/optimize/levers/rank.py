@@ -316,7 +316,7 @@ def levers(
     players = _named(together, pulled) if together else _best_of_each(pulled, before, by)
     sets = _sets(bench, players, before, by)
     first = [player for player in players if sets and player.id in sets[0].ids]
-    made = Levers(
+    answer = Levers(
         scenario=base.plan.scenario,
         before=before,
         binding=base.plan.verdict.binding,
@@ -328,7 +328,7 @@ def levers(
         ranked_by=by,
         warnings=base.plan.warnings,
     )
-    return _with_served(made, bench, base, simulate=simulate, watch=watch, source=source)
+    return _with_served(answer, bench, base, simulate=simulate, watch=watch, source=source)
 
 
 def _with_served(
@@ -342,16 +342,16 @@ def _with_served(
 ) -> Levers:
     """``levers`` with the levers that only serving shows: served where asked, else left out."""
     scenario, deployment = base.plan.scenario, base.deployment
-    found = [
+    tried = [
         *serving_levers.tiers(scenario, deployment),
         *serving_levers.pools(scenario, deployment),
     ]
     if not simulate:
-        out = [Unmodelled(id=x.id, label=x.label, why=x.refusal or UNSERVED) for x in found]
+        out = [Unmodelled(id=x.id, label=x.label, why=x.refusal or UNSERVED) for x in tried]
         return replace(levers, left_out=(*levers.left_out, *out))
     first = [levers.first.lever] if levers.first else []
     drafts = [lever.lever for lever in levers.levers if lever.lever.family == "speculation"]
-    every = {x.id: x for x in (*first, *drafts, *found) if x.reading == "held"}
+    every = {x.id: x for x in (*first, *drafts, *tried) if x.reading == "held"}
     after, out = each_served(
         every.values(),
         lambda lever: bench.work((lever,)),
@@ -398,12 +398,12 @@ def _pulled(bench: Bench, lever: Lever, base: Workings) -> Pulled | str:
 
 
 def _named(ids: Sequence[str], pulled: Sequence[Pulled]) -> list[Lever]:
-    known = {p.lever.id: p.lever for p in pulled}
+    by_id = {p.lever.id: p.lever for p in pulled}
     for name in ids:
-        if name not in known:
-            fix = did_you_mean(name, known, "`kvroom levers` lists them.")
+        if name not in by_id:
+            fix = did_you_mean(name, by_id, "`kvroom levers` lists them.")
             raise KvroomError("--together", name, "is no lever of this question", fix)
-    chosen = [known[name] for name in dict.fromkeys(ids)]
+    chosen = [by_id[name] for name in dict.fromkeys(ids)]
     families = [x.family for x in chosen]
     for x in chosen:
         if families.count(x.family) > 1:
@@ -417,9 +417,9 @@ def _best_of_each(pulled: Sequence[Pulled], before: Figures, by: str) -> list[Le
     best: dict[str, Lever] = {}
     for p in pulled:  # ranked: the first of a family is its best
         lever = p.lever
-        kept = "model" in lever.keeps and "limit" in lever.keeps
-        known = lever.quality is not None and lever.quality.small
-        if kept and known and better(p.after) > better(before):
+        unchanged = "model" in lever.keeps and "limit" in lever.keeps
+        cheap = lever.quality is not None and lever.quality.small
+        if unchanged and cheap and better(p.after) > better(before):
             best.setdefault(lever.family, lever)
     return list(best.values())
 

@@ -44,11 +44,15 @@ class ServedLever:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         lever = self.lever
-        told: dict[str, Any] = {"id": lever.id, "label": lever.label, "changes": dict(self.changes)}
-        told |= {"after": self.after.to_dict(), "needs": list(lever.needs)}
+        values: dict[str, Any] = {
+            "id": lever.id,
+            "label": lever.label,
+            "changes": dict(self.changes),
+        }
+        values |= {"after": self.after.to_dict(), "needs": list(lever.needs)}
         for name, effect in (("quality", lever.quality), ("latency", lever.latency)):
-            told[name] = effect.to_dict() if effect else None
-        return told
+            values[name] = effect.to_dict() if effect else None
+        return values
 
 
 def served(
@@ -67,22 +71,22 @@ def served(
             fix = "Give --workload arrivals=poisson:2/s,input=1000,output=200."
             raise KvroomError("workload", None, "is missing: no requests to serve", fix)
         source = of_workload(scenario.workload)
-    told = serve(workings, source, watch=watch).to_dict()
-    rate, price = told["output_tokens_per_s"], workings.deployment.device.usd_per_hour
-    hours = told["duration_s"] / 3600
+    figures = serve(workings, source, watch=watch).to_dict()
+    rate, price = figures["output_tokens_per_s"], workings.deployment.device.usd_per_hour
+    hours = figures["duration_s"] / 3600
     gpu_hours = (
-        told["fleet"]["gpu_hours"]
-        if "fleet" in told
+        figures["fleet"]["gpu_hours"]
+        if "fleet" in figures
         else hours * scenario.gpu_count * scenario.replicas
     )
-    tokens = rate * told["duration_s"]
+    tokens = rate * figures["duration_s"]
     known = price is not None and tokens and not (scenario.fleet and scenario.fleet.pools)
     return ServedFigures(
-        ttft_s=told["ttft_s"]["mean"],
-        ttft_p95_s=told["ttft_s"]["p95"],
-        tpot_s=told["tpot_s"]["mean"],
+        ttft_s=figures["ttft_s"]["mean"],
+        ttft_p95_s=figures["ttft_s"]["p95"],
+        tpot_s=figures["tpot_s"]["mean"],
         output_tokens_per_s=rate,
-        prefix_hit_ratio=told["prefix_hit_ratio"],
+        prefix_hit_ratio=figures["prefix_hit_ratio"],
         usd_per_million_output_tokens=price * gpu_hours / tokens * 1e6 if known else None,
     )
 
@@ -95,17 +99,17 @@ def each_served(
     source: Iterable[Request] | None = None,
 ) -> tuple[list[ServedLever], list[Unmodelled]]:
     """Each of ``levers`` alone, best tokens a second first, and those that cannot be served, with why."""
-    found: list[ServedLever] = []
+    rows: list[ServedLever] = []
     out: list[Unmodelled] = []
     for lever in levers:
         try:
             if lever.refusal is None:
                 after = served(work(lever), watch, source)
-                found.append(ServedLever(lever=lever, changes=changes(lever), after=after))
+                rows.append(ServedLever(lever=lever, changes=changes(lever), after=after))
                 continue
             why = lever.refusal
         except KvroomError as error:
             why = f"{error.field} {error.message}"
         out.append(Unmodelled(id=lever.id, label=lever.label, why=why))
-    found.sort(key=lambda x: -x.after.output_tokens_per_s)
-    return found, out
+    rows.sort(key=lambda x: -x.after.output_tokens_per_s)
+    return rows, out

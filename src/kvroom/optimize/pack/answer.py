@@ -40,7 +40,7 @@ class PackedSeat:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         seat, trial = self.seat, self.seat.trial
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "name": seat.entry.name,
             "engine": seat.entry.engine.name,
             "fits": seat.fits,
@@ -58,7 +58,7 @@ class PackedSeat:
             "times": asdict(self.times) if self.times else None,
             "scenario": trial.scenario.to_dict() if trial and seat.cards else None,
         }
-        return found
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +113,8 @@ class Packed(Shown):
             first = out[0].seat
             why = first.why or (first.trial.verdict.sentence.rstrip(".") if first.trial else "")
             left = many - len(out)
-            held = f"{left} of {many} models {'has' if left == 1 else 'have'} room"
-            return f"Does not fit {cards}: {held}. {first.entry.name}: {why}."
+            room = f"{left} of {many} models {'has' if left == 1 else 'have'} room"
+            return f"Does not fit {cards}: {room}. {first.entry.name}: {why}."
         if self._host_short:
             return (
                 f"Does not fit {cards}: what sleeps takes {show_memory(self.host_needed_bytes)} of host "
@@ -126,9 +126,9 @@ class Packed(Shown):
             return f"The cheapest node that holds them: {cards}{money}; {models}."
         return f"Fits: {models} {cards}{money}, started in this order."
 
-    def with_warnings(self, said: Iterable[str]) -> Packed:
+    def with_warnings(self, warnings: Iterable[str]) -> Packed:
         """The same with what is to be said of it."""
-        return replace(self, warnings=tuple(said))
+        return replace(self, warnings=tuple(warnings))
 
     def summary(self) -> str:
         """The verdict."""
@@ -137,15 +137,15 @@ class Packed(Shown):
     def rows(self) -> list[dict[str, Any]]:
         """A flat row a model."""
         keys = ("name", "engine", "fits", "share", "free_at_start_bytes", "held_bytes", "kv_bytes")
-        made = []
+        rows = []
         for one in self.rows_of:
-            told = one.to_dict()
-            made.append(
-                {key: told[key] for key in keys}
-                | {"cards": " ".join(map(str, told["cards"])), "share_flag": told["share_flag"]}
-                | {"requests": told["requests"], "needed": told["needed"]}
+            values = one.to_dict()
+            rows.append(
+                {key: values[key] for key in keys}
+                | {"cards": " ".join(map(str, values["cards"])), "share_flag": values["share_flag"]}
+                | {"requests": values["requests"], "needed": values["needed"]}
             )
-        return made
+        return rows
 
     def questions(self) -> Sequence[Scenario]:
         """Each engine's own question, beside the others."""

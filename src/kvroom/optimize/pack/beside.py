@@ -126,8 +126,8 @@ class Neighbours:
         key = name, burst, round(slower, 3), compute
         if key not in self._made:
             source = self._source(name, burst=burst)
-            made = simulation(slowed(self.workings[name], slower, compute), source)
-            self._made[key] = _told(made, source, slower), made
+            simulated = simulation(slowed(self.workings[name], slower, compute), source)
+            self._made[key] = _told(simulated, source, slower), simulated
         return self._made[key]
 
     def _source(self, name: str, *, burst: bool) -> Synthetic:

@@ -60,11 +60,11 @@ def cheapest(models: object, gpus: Sequence[str], question: PackQuestion) -> Pac
         if any(place >= len(node.cards) for one in entries for place in one.gpus or ()):
             continue
         seating = Seating(node, entries, Trials(question.prices, question.host_bytes))
-        held = sum(seat.fits for seat in seating.seated())
-        tried.append((node.name, node.usd_per_hour, held == len(entries)))
-        if best is None or held > best[0]:
-            best = held, node
-        if held == len(entries):
+        seated = sum(seat.fits for seat in seating.seated())
+        tried.append((node.name, node.usd_per_hour, seated == len(entries)))
+        if best is None or seated > best[0]:
+            best = seated, node
+        if seated == len(entries):
             break
     if best is None:
         check_pins(entries, nodes[0])
@@ -102,7 +102,7 @@ def _packed(
     rows = tuple(
         _row(seat, seats[:place], seating, trials, times) for place, seat in enumerate(seats)
     )
-    made = Packed(
+    packed = Packed(
         node=node,
         rows_of=rows,
         card_bytes=tuple(seating.sizes),
@@ -112,7 +112,7 @@ def _packed(
         elastic=tuple(_elastic(seats, times, len(node.cards))),
         others=others,
     )
-    return made.with_warnings(_warnings(made, seats, timed=question.simulate))
+    return packed.with_warnings(_warnings(packed, seats, timed=question.simulate))
 
 
 def _row(

@@ -83,13 +83,13 @@ def entries_of(value: object) -> tuple[PackedModel, ...]:
     if len(rows) > MAX_MODELS:
         fix = "Pack them in parts."
         raise KvroomError("models", len(rows), f"are more than {MAX_MODELS}", fix)
-    found = [_entry(f"models[{place}]", row, place) for place, row in enumerate(rows)]
-    names = [one.name for one in found]
-    for place, one in enumerate(found):
+    entries = [_entry(f"models[{place}]", row, place) for place, row in enumerate(rows)]
+    names = [one.name for one in entries]
+    for place, one in enumerate(entries):
         if names.index(one.name) != place:
             fix = "Give each entry a name of its own: name: chat-2."
             raise KvroomError(f"{one.at}.name", one.name, "is another entry's too", fix)
-    return tuple(sorted(found, key=lambda one: one.starts))
+    return tuple(sorted(entries, key=lambda one: one.starts))
 
 
 def _entry(at: str, row: object, place: int) -> PackedModel:
@@ -158,10 +158,10 @@ def _load(at: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rate(name: str, value: object) -> float:
     text = value.removesuffix("/s") if isinstance(value, str) else value
-    found = number_of(text)
-    if found is None or found <= 0:
+    rate = number_of(text)
+    if rate is None or rate <= 0:
         raise KvroomError(name, value, "is no number of requests a second", "Write rate: 2.5.")
-    return check_float(name, found, low=1e-6, high=1e6, unit="requests a second")
+    return check_float(name, rate, low=1e-6, high=1e6, unit="requests a second")
 
 
 def _pins(name: str, value: object) -> tuple[int, ...] | None:

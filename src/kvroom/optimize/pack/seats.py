@@ -64,8 +64,8 @@ class Seating:
                 return None
             if not seat.fits or not self._hold((*before, seat)):
                 continue
-            if (found := self._search((*before, seat), left[1:])) is not None:
-                return found
+            if (seats := self._search((*before, seat), left[1:])) is not None:
+                return seats
         return None
 
     def _places(self, before: tuple[PackSeat, ...], entry: PackedModel) -> Iterator[PackSeat]:
@@ -118,8 +118,8 @@ class Seating:
         if trial is None or not trial.verdict.starts:
             return trial.verdict.sentence.rstrip(".") if trial else ""
         if not trial.enough:
-            held = trial.requests or 0
-            return f"{held:,} at once have room and {trial.needed:,} are there"
+            requests = trial.requests or 0
+            return f"{requests:,} at once have room and {trial.needed:,} are there"
         over = max(
             self._held((*before, seat), place) + self._spread((*before, seat), place)
             - self.sizes[place]

@@ -127,10 +127,10 @@ class Trials:
 
     def needed(self, entry: PackedModel, card: str, count: int) -> int:
         """Requests that are there at once: its users, or by Little's law those of its rate; else one."""
-        made = self.alone(entry, card, count)
-        if made.plan.scenario.concurrency is not None:
-            return made.plan.scenario.concurrency
-        load, serving = made.load, made.plan.serving
+        workings = self.alone(entry, card, count)
+        if workings.plan.scenario.concurrency is not None:
+            return workings.plan.scenario.concurrency
+        load, serving = workings.load, workings.plan.serving
         if load is None or load.requests_per_s is None or serving.ttft_s is None:
             return 1
         stay = serving.ttft_s + (load.output_tokens - 1) * (serving.tpot_s or 0.0)
@@ -138,8 +138,8 @@ class Trials:
 
     def default_share(self, entry: PackedModel, card: str, count: int) -> float | None:
         """The share that it takes unless told; None where it has no such flag."""
-        found = entry.engine.memory_share(self.alone(entry, card, count).deployment)
-        return None if found is None else found[1]
+        share = entry.engine.memory_share(self.alone(entry, card, count).deployment)
+        return None if share is None else share[1]
 
     def trial(
         self, entry: PackedModel, card: str, count: int, others: int, share: float | None
@@ -160,8 +160,8 @@ class Trials:
             scenario = replace(scenario, engine_args={**scenario.engine_args, flag: share})
         if others:
             free = engine.free_at_start(alone.deployment, others)
-            known = {**(scenario.known_bytes or {}), "free_before_load": free}
-            scenario = replace(scenario, known_bytes=known)
+            known_bytes = {**(scenario.known_bytes or {}), "free_before_load": free}
+            scenario = replace(scenario, known_bytes=known_bytes)
         placed = place(scenario)
         deployment, answer = placed.deployment, placed.answer
         plain, shared = expected_room(deployment, answer, scenario.workload)
@@ -215,8 +215,8 @@ class Trials:
         first = round(least.share * STEPS)
 
         def holds(more: int) -> bool:
-            found = self.trial(entry, card, count, others, (first + more) / STEPS)
-            return found.verdict.starts and found.held_bytes <= allotted
+            trial = self.trial(entry, card, count, others, (first + more) / STEPS)
+            return trial.verdict.starts and trial.held_bytes <= allotted
 
         more = longest_fit(holds, max(0, floor(limit * STEPS) - first))
         return self.trial(entry, card, count, others, (first + more) / STEPS)

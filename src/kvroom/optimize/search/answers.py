@@ -35,7 +35,7 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        kept = (
+        shown = (
             "gpus",
             "usd_per_hour",
             "output_tokens_per_s",
@@ -48,7 +48,7 @@ class Answer:
             "name": self.name,
             "scenario": self.scenario.to_dict(),
             "figures": self.figures.to_dict(),
-            "served": {k: self.row[k] for k in kept},
+            "served": {k: self.row[k] for k in shown},
             "trial": None if self.trial is None else dict(self.trial),
             "margin": dict(self.margin),
             "simulated": self.simulated,
@@ -61,11 +61,11 @@ class Answer:
         if self.autoscaler is None:
             return {}
         best, fixed = self.autoscaler["best"] or {}, self.autoscaler["fixed"] or {}
-        kept = ("usd_per_day", "gpu_hours_per_day", "mean_replicas", "ttft_p95_s")
+        shown = ("usd_per_day", "gpu_hours_per_day", "mean_replicas", "ttft_p95_s")
         settings = best.get("settings") or {}
         return {
             "settings": ", ".join(f"{key}={value:g}" for key, value in settings.items()),
-            **{f"scaled_{key}": best.get(key) for key in kept},
+            **{f"scaled_{key}": best.get(key) for key in shown},
             "always_usd_per_day": fixed.get("usd_per_day"),
             "always_gpu_hours_per_day": fixed.get("gpu_hours_per_day"),
         }

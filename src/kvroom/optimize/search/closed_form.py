@@ -86,9 +86,9 @@ def scenario_of(
     if demand.free:
         load["concurrency"] = max(1, ceil(users or 1))
     load.setdefault("requests", demand.many(users))
-    given = {**question.keys, **keys, "workload": load}
+    all_keys = {**question.keys, **keys, "workload": load}
     return Scenario.from_dict(
-        given if keys.get("disaggregation") else given | {"replicas": replicas}
+        all_keys if keys.get("disaggregation") else all_keys | {"replicas": replicas}
     )
 
 
@@ -192,25 +192,27 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
         return _split(question, keys)
     try:
         scenario = scenario_of(question, keys)
-        made = place(scenario)
-        served = served_of(scenario, made, demand)
+        placed = place(scenario)
+        served = served_of(scenario, placed, demand)
     except KvroomError as error:
         return {"refused": f"{error.field} {error.value!r} {error.message}"}
     if isinstance(served, str):
         return {"refused": served}
-    cards = made.deployment.layout.gpus
+    cards = placed.deployment.layout.gpus
     if demand.free:
         users = served.most_users()
         times = served.times(1, max(1, users))
         fits = users > 0 and cards <= question.max_gpus
         least = 1 if fits else None
-        return _row(question, made, served, times, 1, users=max(1, users), meets=fits, least=least)
+        return _row(
+            question, placed, served, times, 1, users=max(1, users), meets=fits, least=least
+        )
     if question.replicas is not None:
         replicas = question.replicas
         fits, may = served.meets(replicas), served.may_meet(replicas)
         return _row(
             question,
-            made,
+            placed,
             served,
             served.times(replicas),
             replicas,
@@ -222,7 +224,7 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
     least = smallest(served.may_meet, fewest or most) if most else None
     replicas = fewest or smallest(served.meets, MOST_USERS) or max(most, demand.users or 1)
     fits = fewest is not None
-    return _row(question, made, served, served.times(replicas), replicas, meets=fits, least=least)
+    return _row(question, placed, served, served.times(replicas), replicas, meets=fits, least=least)
 
 
 def _row(
@@ -283,11 +285,11 @@ def _split(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
     """Two pools of the counts that ``keys`` say, by their plan."""
     demand = question.demand()
     try:
-        made = work(scenario_of(question, keys))
+        workings = work(scenario_of(question, keys))
     except KvroomError as error:
         return {"refused": f"{error.field} {error.value!r} {error.message}"}
-    plan, split = made.plan, made.plan.pools
-    times = made.split.times if made.split else None
+    plan, split = workings.plan, workings.plan.pools
+    times = workings.split.times if workings.split else None
     if split is None or times is None or plan.serving.tpot_s is None:
         return {"refused": plan.verdict.sentence}
     name, ratio = worst(demand, plan.serving.ttft_s, plan.serving.tpot_s, bound=False)

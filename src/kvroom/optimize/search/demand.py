@@ -114,13 +114,16 @@ def _load(workload: Workload, source: Synthetic, free: bool) -> tuple[int | None
 
 def objectives(text: str) -> tuple[Objective, ...]:
     """The objectives of ``--slo``; KvroomError where two of them cannot both be meant."""
-    found = parse_slo(text) if text.strip() else ()
+    objectives_asked = parse_slo(text) if text.strip() else ()
     seen: dict[str, Objective] = {}
-    for o in found:
+    for o in objectives_asked:
         if o.name in seen:
             raise KvroomError("--slo", o.name, "is said twice", "Write each objective once.")
         seen[o.name] = o
-    whole, parts = (_least(found, "e2e"), [_least(found, m) for m in ("ttft", "tpot")])
+    whole, parts = (
+        _least(objectives_asked, "e2e"),
+        [_least(objectives_asked, m) for m in ("ttft", "tpot")],
+    )
     if whole is not None and any(
         part is not None and part.limit_s > whole.limit_s for part in parts
     ):
@@ -128,7 +131,7 @@ def objectives(text: str) -> tuple[Objective, ...]:
         message = f"allows more than {whole.name}, which counts it in"
         raise KvroomError("--slo", part.name, message, f"Set it below {whole.limit_s:g}s.")
     _check_order(seen)
-    return found
+    return objectives_asked
 
 
 def _least(objectives: Sequence[Objective], metric: str) -> Objective | None:

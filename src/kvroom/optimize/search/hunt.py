@@ -148,9 +148,9 @@ class Hunt:
                 return False
             batch = [x for x in queue[:ROUND] if self.bound(x) < best]
             queue = queue[len(batch) :]
-            held = self._simulated(batch, best)
-            best = min([best, *map(self.price, held)])
-            if held and self.space.splits and not self.demand.free and not self.question.replicas:
+            met = self._simulated(batch, best)
+            best = min([best, *map(self.price, met)])
+            if met and self.space.splits and not self.demand.free and not self.question.replicas:
                 pools = self._pools(may, best)
                 queue += [row for row in pools if row.row["least"] is not None]
                 queue.sort(key=lambda x: (self.bound(x), self.rank(x)))
@@ -164,10 +164,12 @@ class Hunt:
             kinds = {
                 trial.candidate.kind for trial in self.trials if trial.trial and trial.trial["met"]
             }
-            known = {trial.candidate.kind for trial in self.trials}
+            tried_kinds = {trial.candidate.kind for trial in self.trials}
             left = list(
                 firsts(
-                    row for row in sorted(rows, key=self.rank) if row.candidate.kind not in known
+                    row
+                    for row in sorted(rows, key=self.rank)
+                    if row.candidate.kind not in tried_kinds
                 )
             )
             if len(kinds) >= many or not left or self.stopped or self.runs >= 2 * MOST_RUNS:
@@ -196,7 +198,7 @@ class Hunt:
                 }
             )
         results = self.work(f"simulations from {len(self.trials) + 1}", tried, units)
-        held = []
+        simulated = []
         for x, result in zip(batch, results, strict=True):
             if result is None:
                 continue
@@ -205,8 +207,8 @@ class Hunt:
             self.trials.append(x)
             if result["met"]:
                 x.row = x.row | _measured(x, result)
-                held.append(x)
-        return held
+                simulated.append(x)
+        return simulated
 
     def _pools(self, rows: Sequence[Scored], best: float) -> list[Scored]:
         """Pools of prompts and of answers that could be cheaper than ``best``: of one of the cheapest kinds
@@ -233,8 +235,8 @@ class Hunt:
             for one, two in [*((x, x) for x in some[:SPLITS]), *_two_kinds(some)]
             if one.usd(1) + two.usd(1) < best
         ]
-        found = [r for r in self.work("pools", closed_split, units) if r and "refused" not in r]
-        return [Scored(candidate=Candidate(keys=r.pop("keys")), row=r) for r in found]
+        splits = [r for r in self.work("pools", closed_split, units) if r and "refused" not in r]
+        return [Scored(candidate=Candidate(keys=r.pop("keys")), row=r) for r in splits]
 
 
 def _two_kinds(rows: Sequence[Scored]) -> Iterable[tuple[Scored, Scored]]:

@@ -50,9 +50,9 @@ def played_trace(
         pool = pool_of(trace, sessions, seed=seed)
         notes = pool.notes
         if limit_tokens is not None:
-            made, more = fitted(pool, limit_tokens)
-            assert isinstance(made, SessionPool)
-            pool, notes = made, [*notes, *more]
+            fitted_pool, more = fitted(pool, limit_tokens)
+            assert isinstance(fitted_pool, SessionPool)
+            pool, notes = fitted_pool, [*notes, *more]
         source, graphs = pool, list(pool.graphs)
         notes = [
             *notes,
@@ -100,14 +100,14 @@ def _rate(rows: Sequence[Request]) -> float:
 
 def _digest(source: SessionPool | HeldTrace, rows: Sequence[Request], *, linked: bool) -> str:
     """The same for the same requests, played in the same way."""
-    told = hashlib.blake2b(digest_size=12)
+    digest = hashlib.blake2b(digest_size=12)
     how = (linked, getattr(source, "users", 0), getattr(source, "requests", 0), source.hash_tokens)
-    told.update(repr(how).encode())
+    digest.update(repr(how).encode())
     for row in rows:
-        told.update(repr((row[:3], row.session, row.think_ps, row.since_ps)).encode())
+        digest.update(repr((row[:3], row.session, row.think_ps, row.since_ps)).encode())
         if isinstance(row.prefix, HashIds):
-            told.update(bytes(memoryview(row.prefix.ids)) if ids_of(row) else b"")  # type: ignore[arg-type]
-    return told.hexdigest()
+            digest.update(bytes(memoryview(row.prefix.ids)) if ids_of(row) else b"")  # type: ignore[arg-type]
+    return digest.hexdigest()
 
 
 def _found(graphs: Iterable[RequestGraph]) -> tuple[int, int]:
@@ -174,8 +174,8 @@ def _means(values: Iterable[float]) -> list[tuple[float, int]]:
 
 
 def _tokens(values: Iterable[int]) -> str:
-    told = (f"{max(1, round(mean))}={count}" for mean, count in _means(values))
-    return "histogram:" + ":".join(told)
+    words = (f"{max(1, round(mean))}={count}" for mean, count in _means(values))
+    return "histogram:" + ":".join(words)
 
 
 def _seconds(values: Iterable[float]) -> str:

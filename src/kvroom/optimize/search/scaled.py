@@ -99,8 +99,10 @@ def scaled(unit: Mapping[str, Any]) -> dict[str, Any]:
     question, settings = Question(**unit["question"]), unit["settings"]
     scenario = asked_of(question, unit["keys"], unit["replicas"], settings)
     try:
-        asked, source, linked = loaded(question, scenario)
-        point = played(asked, settings, source, slo=question.demand().slo, linked=linked)
+        question_with_load, source, linked = loaded(question, scenario)
+        point = played(
+            question_with_load, settings, source, slo=question.demand().slo, linked=linked
+        )
     except KvroomError as error:
         return {"refused": f"{error.field} {error.message}"}
     assert point is not None  # nobody watches it
@@ -115,12 +117,12 @@ def tune(hunt: Hunt, scaled_search: AutoscaledSearch, scored: Scored) -> Tuned |
     def play(settings: Sequence[Settings | None]) -> list[ScalePoint]:
         alike = {"question": scaled_search.question.to_dict(), "keys": dict(scored.candidate.keys)}
         units = [alike | {"replicas": n, "settings": one and dict(one)} for one in settings]
-        made = hunt.work(f"autoscaler of {scored.candidate.name}", scaled, units)
-        refused.extend(one["refused"] for one in made if one and "refused" in one)
-        return [ScalePoint(**one) for one in made if one and "refused" not in one]
+        points = hunt.work(f"autoscaler of {scored.candidate.name}", scaled, units)
+        refused.extend(one["refused"] for one in points if one and "refused" in one)
+        return [ScalePoint(**one) for one in points if one and "refused" not in one]
 
-    found = tuned(scaled_search.over, scaled_search.rule, n, play)
-    return refused[0] if refused else found
+    tuned_rule = tuned(scaled_search.over, scaled_search.rule, n, play)
+    return refused[0] if refused else tuned_rule
 
 
 def cheapest(tuned: Tuned | str | None) -> ScalePoint | None:

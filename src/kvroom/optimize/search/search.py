@@ -263,7 +263,7 @@ def _within(hunt: Hunt) -> dict[str, float]:
             )
             if value is not None:
                 inside.setdefault(metric, []).append(low <= value <= high)
-    return {metric: sum(found) / len(found) for metric, found in inside.items()}
+    return {metric: sum(best) / len(best) for metric, best in inside.items()}
 
 
 def _named(scored: Scored) -> str:
@@ -310,13 +310,13 @@ def _nearest(hunt: Hunt, rows: Sequence[Scored]) -> list[dict[str, Any]]:
     near: list[tuple[float, dict[str, Any]]] = []
 
     def add(scored: Scored, ratio: float, why: str, replicas: int) -> None:
-        told = {
+        nearest = {
             "name": scored.candidate.name,
             "scenario": dict(scored.candidate.keys),
             "replicas": replicas,
         }
-        told |= {"ratio": ratio, "why": why, "usd_per_hour": scored.row["usd_per_hour"]}
-        near.append((ratio, told))
+        nearest |= {"ratio": ratio, "why": why, "usd_per_hour": scored.row["usd_per_hour"]}
+        near.append((ratio, nearest))
 
     for trial in hunt.trials:
         if trial.trial:
@@ -337,8 +337,8 @@ def _nearest(hunt: Hunt, rows: Sequence[Scored]) -> list[dict[str, Any]]:
         add(trial, row["ratio"], f"{why}{row['worst']}={limit:.3g}s", row["replicas"])
     near.sort(key=lambda x: (x[0], x[1]["name"]))
     return [
-        {**told, "ratio": None if told["ratio"] == inf else told["ratio"]}
-        for _, told in near[:SHOWN_NEAR]
+        {**nearest, "ratio": None if nearest["ratio"] == inf else nearest["ratio"]}
+        for _, nearest in near[:SHOWN_NEAR]
     ]
 
 

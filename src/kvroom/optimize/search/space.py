@@ -76,41 +76,41 @@ class Space:
         }
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Space:
+    def from_dict(cls, keys: Mapping[str, Any]) -> Space:
         """A Space from its plain form, checked; KvroomError names what is wrong."""
-        if not isinstance(given, Mapping):
-            raise KvroomError("space", given, "is not an object", "Name its choices by their keys.")
-        check_keys("space", given, tuple(one_field.name for one_field in fields(cls)))
-        values: dict[str, Any] = {key: _listed(key, value) for key, value in given.items()}
-        made = cls(**values)
-        for count in made.counts:
+        if not isinstance(keys, Mapping):
+            raise KvroomError("space", keys, "is not an object", "Name its choices by their keys.")
+        check_keys("space", keys, tuple(one_field.name for one_field in fields(cls)))
+        values: dict[str, Any] = {key: _listed(key, value) for key, value in keys.items()}
+        space = cls(**values)
+        for count in space.counts:
             check_int("--counts", count, low=1, high=MAX_GPUS)
         for name in ("budgets", "sequences"):
-            for count in getattr(made, name):
+            for count in getattr(space, name):
                 check_int(f"--{name}", count, low=1, high=MOST_SETTING)
-        for dtype in made.weight_dtypes:
+        for dtype in space.weight_dtypes:
             if dtype != OWN:
                 named(dtype)
-        for dtype in made.kv_dtypes:
+        for dtype in space.kv_dtypes:
             if dtype != "auto":
                 cache_dtype(dtype, "--kv-dtypes")
-        check_keys("space.layout", made.layout, DEGREES)
-        for name, count in made.layout.items():
+        check_keys("space.layout", space.layout, DEGREES)
+        for name, count in space.layout.items():
             check_int(f"--{name}", count, low=1, high=MAX_GPUS)
-        for text in made.drafts:
+        for text in space.drafts:
             if text != NONE:
                 speculation_line(text, "--drafts")
-        for text in made.tiers:
+        for text in space.tiers:
             if text != NONE:
                 tier_line(text)
-        check_int("--max-gpus", made.max_gpus, low=1, high=MAX_GPUS)
-        for share in made.shares:
+        check_int("--max-gpus", space.max_gpus, low=1, high=MAX_GPUS)
+        for share in space.shares:
             check_float("--shares", share, low=0.01, high=1.0)
-        for name in made.engines:
+        for name in space.engines:
             engine_name("--engines", name)
-        for gpu in made.gpus:
+        for gpu in space.gpus:
             resolve(gpu)
-        return made
+        return space
 
 
 def _listed(key: str, value: Any) -> Any:
@@ -164,9 +164,9 @@ def _card(split: Mapping[str, Any]) -> str:
 
 def usual_cards(prices: Mapping[str, float | str]) -> tuple[list[str], list[str]]:
     """Cards of the catalogue whose arithmetic is known: those with a price, and those without."""
-    known = [all_device for all_device in all_devices() if all_device.flops("bf16") is not None]
-    dear = [d.name for d in known if priced(d, prices).usd_per_hour is not None]
-    return dear, [d.name for d in known if d.name not in dear]
+    devices = [all_device for all_device in all_devices() if all_device.flops("bf16") is not None]
+    dear = [d.name for d in devices if priced(d, prices).usd_per_hour is not None]
+    return dear, [d.name for d in devices if d.name not in dear]
 
 
 def candidates(base: Scenario, space: Space, *, reuses: bool = False) -> Iterator[Candidate]:
@@ -225,10 +225,10 @@ def layouts(
         if all(usual_layout[key] == value for key, value in fixed.items())
     ]
     if not usual and fixed:
-        asked = {"gpu_count": count, **dict.fromkeys(DEGREES, 1), **fixed}
+        degrees = {"gpu_count": count, **dict.fromkeys(DEGREES, 1), **fixed}
         if "tp" not in fixed:
-            asked["tp"] = max(1, count // (asked["pp"] * asked["dp"]))
-        usual = [asked] if asked["tp"] * asked["pp"] * asked["dp"] == count else []
+            degrees["tp"] = max(1, count // (degrees["pp"] * degrees["dp"]))
+        usual = [degrees] if degrees["tp"] * degrees["pp"] * degrees["dp"] == count else []
     yield from usual
 
 

@@ -71,11 +71,11 @@ def _fewest(run: Callable[[int], Trial], least: int, first: int, most: int) -> T
 
 def _with_users(question: Question, keys: Mapping[str, Any], users: float) -> Trial:
     for number in range(TRIES):
-        found = simulated(question, keys, 1, users) | {"runs": number + 1}
-        if found["met"] or found["dropped"]:
+        row = simulated(question, keys, 1, users) | {"runs": number + 1}
+        if row["met"] or row["dropped"]:
             break
         users = max(1.0, users * FEWER)
-    return found
+    return row
 
 
 def _with_pools(question: Question, keys: Mapping[str, Any], unit: Mapping[str, Any]) -> Trial:
@@ -86,10 +86,10 @@ def _with_pools(question: Question, keys: Mapping[str, Any], unit: Mapping[str, 
     for number in range(TRIES):
         sized = {name: {**split[name], "count": value} for name, value in pools.items()}
         here = {**keys, "disaggregation": sized}
-        found = simulated(question, here, 1) | {"runs": number + 1, "pools": dict(pools)}
-        if found["met"] or found["dropped"]:
+        row = simulated(question, here, 1) | {"runs": number + 1, "pools": dict(pools)}
+        if row["met"] or row["dropped"]:
             break
-        over = {o.metric for o in question.demand().slo if (found["slo"][o.name] or 0) > o.limit_s}
+        over = {o.metric for o in question.demand().slo if (row["slo"][o.name] or 0) > o.limit_s}
         more = "prefill" if over == {"ttft"} else "decode"
         larger = {**pools, more: pools[more] + 1}
         if usd and budget is not None:
@@ -98,7 +98,7 @@ def _with_pools(question: Question, keys: Mapping[str, Any], unit: Mapping[str, 
         elif sum(larger.values()) > unit["most"]:
             break
         pools = larger
-    return found
+    return row
 
 
 def simulated(
@@ -107,22 +107,22 @@ def simulated(
     """What ``kvroom simulate`` answers of so many replicas under the whole load."""
     demand = question.demand()
     scenario, source, linked = loaded(question, scenario_of(question, keys, replicas, users))
-    made = work(scenario)
-    told = serve(made, source, slo=demand.slo, linked=linked).to_dict()
-    endless = question.trace is None and made.plan.serving.ttft_s is None
-    slo = told.get("slo", {})
-    met = all(kept["met"] for kept in slo.values()) and not told["requests"]["dropped"]
+    workings = work(scenario)
+    figures = serve(workings, source, slo=demand.slo, linked=linked).to_dict()
+    endless = question.trace is None and workings.plan.serving.ttft_s is None
+    slo = figures.get("slo", {})
+    met = all(kept["met"] for kept in slo.values()) and not figures["requests"]["dropped"]
     return {
         "met": met and not endless,
         **({"why": "more requests come than it serves"} if endless else {}),
         "slo": {name: kept["value_s"] for name, kept in slo.items()},
         "replicas": replicas,
         "users": users or demand.users,
-        "ttft_s": told["ttft_s"]["mean"],
-        "tpot_s": told["tpot_s"]["mean"],
-        "output_tokens_per_s": told["output_tokens_per_s"],
-        "requests": told["requests"]["completed"],
-        "dropped": told["requests"]["dropped"],
+        "ttft_s": figures["ttft_s"]["mean"],
+        "tpot_s": figures["tpot_s"]["mean"],
+        "output_tokens_per_s": figures["output_tokens_per_s"],
+        "requests": figures["requests"]["completed"],
+        "dropped": figures["requests"]["dropped"],
     }
 
 

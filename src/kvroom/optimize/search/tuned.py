@@ -35,11 +35,11 @@ def tuned(over: Sequence[ScaleRange], rule: Autoscaling, replicas: int, play: Pl
     quarter more may start. Then more have to stay, twice as many each time, while that can be cheaper and is.
     ``min`` and ``max`` that are swept, or said in ``rule``, stay.
     """
-    said = {one.key for one in over}
+    keys = {one.key for one in over}
     ends: dict[str, float] = {}
-    if "min" not in said:
+    if "min" not in keys:
         ends["min"] = 1 if rule.min is None else rule.min
-    if "max" not in said:
+    if "max" not in keys:
         ends["max"] = max(rule.max or replicas, ends.get("min", 1))
     values = combined(over)
     fixed = next(iter(play([None])), None)

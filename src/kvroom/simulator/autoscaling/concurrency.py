@@ -25,15 +25,15 @@ from kvroom.simulator.autoscaling.gauges import PoolGauges, ScalingRule
 class AtATime(ScalingRule):
     """``knative``."""
 
-    def __init__(self, said: Callable[[str], float], least: int, most: int) -> None:
+    def __init__(self, setting: Callable[[str], float], least: int, most: int) -> None:
         self.least, self.most = least, most
-        self.each = said("target") * said("utilization")
-        self.every_ps = round(said("tick") * PS_PER_S)
-        self.window_ps = round(said("window") * PS_PER_S)
-        self.panic_ps = round(self.window_ps * said("panic_window_percent") / 100)
-        self.panics = said("panic_threshold_percent") / 100
-        self.up, self.down = said("up_rate"), said("down_rate")
-        self.grace_ps = round(said("zero_grace") * PS_PER_S)
+        self.each = setting("target") * setting("utilization")
+        self.every_ps = round(setting("tick") * PS_PER_S)
+        self.window_ps = round(setting("window") * PS_PER_S)
+        self.panic_ps = round(self.window_ps * setting("panic_window_percent") / 100)
+        self.panics = setting("panic_threshold_percent") / 100
+        self.up, self.down = setting("up_rate"), setting("down_rate")
+        self.grace_ps = round(setting("zero_grace") * PS_PER_S)
         self.since_ps = -1
         """Since when it panics; −1: it does not."""
         self.panicked = 0

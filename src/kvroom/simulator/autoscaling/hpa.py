@@ -56,13 +56,13 @@ class ScalingPace:
     """How a recommendation becomes a change: windows of older recommendations, and changes of the last
     periods."""
 
-    def __init__(self, said: Callable[[str], float]) -> None:
-        self.up_window_ps = round(said("up_window") * PS_PER_S)
-        self.down_window_ps = round(said("down_window") * PS_PER_S)
-        self.up_percent, self.up_pods = said("up_percent"), int(said("up_pods"))
-        self.up_period_ps = round(said("up_period") * PS_PER_S)
-        self.down_percent = said("down_percent")
-        self.down_period_ps = round(said("down_period") * PS_PER_S)
+    def __init__(self, setting: Callable[[str], float]) -> None:
+        self.up_window_ps = round(setting("up_window") * PS_PER_S)
+        self.down_window_ps = round(setting("down_window") * PS_PER_S)
+        self.up_percent, self.up_pods = setting("up_percent"), int(setting("up_pods"))
+        self.up_period_ps = round(setting("up_period") * PS_PER_S)
+        self.down_percent = setting("down_percent")
+        self.down_period_ps = round(setting("down_period") * PS_PER_S)
         self._asked: deque[tuple[int, int]] = deque()
         self._changes: deque[tuple[int, int]] = deque()
 
@@ -99,14 +99,14 @@ class PodMetrics(ScalingRule):
     """``hpa``: ``targets`` by metric, of each replica on average."""
 
     def __init__(
-        self, targets: Mapping[str, float], said: Callable[[str], float], least: int, most: int
+        self, targets: Mapping[str, float], setting: Callable[[str], float], least: int, most: int
     ) -> None:
         self.targets = targets
         self.least, self.most = least, most
-        self.tolerance = said("tolerance")
-        self.every_ps = round(said("sync") * PS_PER_S)
-        self.pace = ScalingPace(said)
-        self.rates = RateWindow(said("rate_window"))
+        self.tolerance = setting("tolerance")
+        self.every_ps = round(setting("sync") * PS_PER_S)
+        self.pace = ScalingPace(setting)
+        self.rates = RateWindow(setting("rate_window"))
 
     def wanted(self, gauges: PoolGauges) -> int:
         """The largest that any metric asks for, before it is paced."""
@@ -133,12 +133,12 @@ class SummedMetrics(PodMetrics):
     """``keda``: ``targets`` by metric, of whose sums each replica should have so much."""
 
     def __init__(
-        self, targets: Mapping[str, float], said: Callable[[str], float], least: int, most: int
+        self, targets: Mapping[str, float], setting: Callable[[str], float], least: int, most: int
     ) -> None:
-        super().__init__(targets, said, least, most)
-        self.polling_ps = round(said("polling") * PS_PER_S)
-        self.cooldown_ps = round(said("cooldown") * PS_PER_S)
-        self.activation = said("activation")
+        super().__init__(targets, setting, least, most)
+        self.polling_ps = round(setting("polling") * PS_PER_S)
+        self.cooldown_ps = round(setting("cooldown") * PS_PER_S)
+        self.activation = setting("activation")
         self.polled_ps = -self.polling_ps
         self.active_ps = 0
 

@@ -24,10 +24,12 @@ from kvroom.simulator.autoscaling.gauges import PoolGauges, RateWindow, ReplicaG
 class ByLatency(ScalingRule):
     """``dynamo-load``; steps have at most ``batch_tokens``."""
 
-    def __init__(self, said: Callable[[str], float], clock: StepClock, batch_tokens: int) -> None:
-        self.every_ps = round(said("interval") * PS_PER_S)
-        self.ttft_ps, self.itl_ps = said("ttft") * PS_PER_S, said("itl") * PS_PER_S
-        self.share = said("sensitivity") / 100
+    def __init__(
+        self, setting: Callable[[str], float], clock: StepClock, batch_tokens: int
+    ) -> None:
+        self.every_ps = round(setting("interval") * PS_PER_S)
+        self.ttft_ps, self.itl_ps = setting("ttft") * PS_PER_S, setting("itl") * PS_PER_S
+        self.share = setting("sensitivity") / 100
         self.clock, self.batch_tokens = clock, batch_tokens
 
     def times(self, one: ReplicaGauge, prompt_tokens: int) -> tuple[float, float]:
@@ -61,10 +63,10 @@ class ByLatency(ScalingRule):
 class ByThroughput(ScalingRule):
     """``dynamo-throughput``."""
 
-    def __init__(self, said: Callable[[str], float]) -> None:
-        self.every_ps = round(said("interval") * PS_PER_S)
-        self.rps = said("rps")
-        self.rates = RateWindow(said("interval"))
+    def __init__(self, setting: Callable[[str], float]) -> None:
+        self.every_ps = round(setting("interval") * PS_PER_S)
+        self.rps = setting("rps")
+        self.rates = RateWindow(setting("interval"))
 
     def target(self, gauges: PoolGauges) -> int:
         """As many as the last interval's requests need."""

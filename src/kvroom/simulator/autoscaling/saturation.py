@@ -19,12 +19,12 @@ from kvroom.simulator.autoscaling.gauges import PoolGauges, ScalingRule
 class SpareCapacity(ScalingRule):
     """``llm-d``."""
 
-    def __init__(self, said: Callable[[str], float]) -> None:
-        self.interval_ps = round(said("interval") * PS_PER_S)
-        self.every_ps = min(self.interval_ps, round(said("scrape") * PS_PER_S))
-        self.window_ps = round(said("peak_window") * PS_PER_S)
-        self.kv, self.queue = said("kv_threshold"), said("queue_threshold")
-        self.kv_spare, self.queue_spare = said("kv_spare"), said("queue_spare")
+    def __init__(self, setting: Callable[[str], float]) -> None:
+        self.interval_ps = round(setting("interval") * PS_PER_S)
+        self.every_ps = min(self.interval_ps, round(setting("scrape") * PS_PER_S))
+        self.window_ps = round(setting("peak_window") * PS_PER_S)
+        self.kv, self.queue = setting("kv_threshold"), setting("queue_threshold")
+        self.kv_spare, self.queue_spare = setting("kv_spare"), setting("queue_spare")
         self.decided_ps = 0
         self._seen: deque[tuple[int, list[tuple[float, int]]]] = deque()
 

@@ -68,17 +68,17 @@ class LeastBlocks(RoutingRule):
 
     def __init__(self, desk: RouterDesk) -> None:
         super().__init__(desk)
-        said = desk.routing.setting
-        self.credit = said("overlap_score_credit")
-        self.decay = said("overlap_score_credit_decay")
-        self.scale = said("prefill_load_scale")
-        self.request_blocks = said("decode_active_request_weight")
-        self.temperature = said("temperature")
-        self.product = bool(said("lmetric"))
-        self.reuses = bool(said("assume_kv_reuse"))
-        self.tracks_prompts = bool(said("track_prefill_tokens"))
-        self.events = bool(said("kv_events"))
-        ttl_ps = round(said("ttl") * PS_PER_S)
+        setting = desk.routing.setting
+        self.credit = setting("overlap_score_credit")
+        self.decay = setting("overlap_score_credit_decay")
+        self.scale = setting("prefill_load_scale")
+        self.request_blocks = setting("decode_active_request_weight")
+        self.temperature = setting("temperature")
+        self.product = bool(setting("lmetric"))
+        self.reuses = bool(setting("assume_kv_reuse"))
+        self.tracks_prompts = bool(setting("track_prefill_tokens"))
+        self.events = bool(setting("kv_events"))
+        ttl_ps = round(setting("ttl") * PS_PER_S)
         self.recent = [] if self.events else [RecentNames(ttl_ps=ttl_ps) for _ in desk.room]
         self.held = HeldNames(len(desk.room), desk.name_tokens)
         desk.loads.on_over = self._over

@@ -31,12 +31,12 @@ class LongestSent(RoutingRule):
 
     def __init__(self, desk: RouterDesk) -> None:
         super().__init__(desk)
-        said = desk.routing.setting
-        self.threshold = said("cache_threshold")
-        self.apart = said("balance_abs_threshold")
-        self.times = said("balance_rel_threshold")
-        self.every_ps = round(said("eviction_interval") * PS_PER_S)
-        self.most = int(said("max_tree_tokens")) // desk.name_tokens
+        setting = desk.routing.setting
+        self.threshold = setting("cache_threshold")
+        self.apart = setting("balance_abs_threshold")
+        self.times = setting("balance_rel_threshold")
+        self.every_ps = round(setting("eviction_interval") * PS_PER_S)
+        self.most = int(setting("max_tree_tokens")) // desk.name_tokens
         self.sent = [RecentNames() for _ in desk.room]
         self.cut_ps = 0
 

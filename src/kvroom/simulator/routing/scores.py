@@ -30,12 +30,12 @@ class HighestScore(RoutingRule):
 
     def __init__(self, desk: RouterDesk) -> None:
         super().__init__(desk)
-        said = desk.routing.setting
-        self.weights = tuple(said(key) for key in ("prefix", "queue", "kv", "cold"))
-        self.block = int(said("block_tokens"))
-        self.longest = int(said("max_prefix_tokens"))
-        self.precise = bool(said("precise"))
-        most = [int(said("lru_blocks")) or room // desk.block_tokens for room in desk.room]
+        setting = desk.routing.setting
+        self.weights = tuple(setting(key) for key in ("prefix", "queue", "kv", "cold"))
+        self.block = int(setting("block_tokens"))
+        self.longest = int(setting("max_prefix_tokens"))
+        self.precise = bool(setting("precise"))
+        most = [int(setting("lru_blocks")) or room // desk.block_tokens for room in desk.room]
         self.recent = [RecentNames(count * self.block // desk.name_tokens) for count in most]
         self.cold: OrderedDict[int, None] = OrderedDict()
         """Replicas that got a prompt known nowhere, the latest last."""

@@ -79,7 +79,7 @@ def agents(
     check_places(csv=csv, parquet=parquet, html=html, svg=svg)
     scenario = scenario_from(given)
     with seldom_collected(), Waiting("draws") as waiting:
-        found = api.agents(
+        answer = api.agents(
             sessions_of,
             scenario,
             slo=slo or "",
@@ -96,13 +96,13 @@ def agents(
             tokenizer=tokenizer,
             progress=waiting.tell,
         )
-    write(found, csv=csv, parquet=parquet, html=html, svg=svg)
+    write(answer, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
-        say(found.to_dict())
+        say(answer.to_dict())
         return
     from kvroom.ui.terminal import agents as text
 
-    click.echo(text.show(found))
+    click.echo(text.show(answer))
 
 
 def _count(flag: str, text: str | None) -> int | None:

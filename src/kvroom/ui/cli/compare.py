@@ -41,9 +41,9 @@ def compare(
         fix = "Give two or more Scenario files (JSON or TOML) or links."
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
     prices = prices_from(price)
-    asked = [question(text) for text in questions]
+    scenarios = [question(text) for text in questions]
     comparison = api.compare(
-        *(replace(one, prices={**(one.prices or {}), **prices} or None) for one in asked)
+        *(replace(one, prices={**(one.prices or {}), **prices} or None) for one in scenarios)
     )
     write(comparison, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:

@@ -95,8 +95,8 @@ def complete(
         return []
     before, comma, last = incomplete.rpartition(",")
     start = last.lower()
-    found = [word for word in WORDS[name]() if word.lower().startswith(start)]
-    items = [CompletionItem(f"{before}{comma}{word}") for word in found]
-    if name in ("MODEL", "--model") and not found:
+    words = [word for word in WORDS[name]() if word.lower().startswith(start)]
+    items = [CompletionItem(f"{before}{comma}{word}") for word in words]
+    if name in ("MODEL", "--model") and not words:
         items.append(CompletionItem(incomplete, type="file"))
     return items

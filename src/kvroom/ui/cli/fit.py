@@ -56,7 +56,7 @@ def fit(
         "host_memory_bytes": host_memory,
         "kv_dtype": kv_dtype,
     }
-    found = api.fit(
+    answer = api.fit(
         gpu,
         model,
         memory=memory,
@@ -64,6 +64,6 @@ def fit(
         **{key: value for key, value in keys.items() if value is not None},
     )
     if as_json:
-        say(found.to_dict())
+        say(answer.to_dict())
     else:
-        click.echo(text.show(found, everything=everything))
+        click.echo(text.show(answer, everything=everything))

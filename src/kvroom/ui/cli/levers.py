@@ -60,16 +60,16 @@ def levers(
     if trace is not None and not simulate:
         raise KvroomError("--trace", trace, "is served with --simulate only", "Add --simulate.")
     many = None if sessions is None else parse_count("--sessions", sessions, low=1, high=10**6)
-    found = api.levers(
+    answer = api.levers(
         scenario_from(given), by=by, together=ids, simulate=simulate, trace=trace, sessions=many
     )
-    write(found, csv=csv, parquet=parquet, html=html, svg=svg)
+    write(answer, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
-        say(found.to_dict())
+        say(answer.to_dict())
         return
     from kvroom.ui.terminal import levers as text
 
-    click.echo(text.show(found, everything=everything))
+    click.echo(text.show(answer, everything=everything))
 
 
 def _ids(text: str) -> list[str]:

@@ -410,20 +410,20 @@ def _spec(text: str) -> dict[str, Any]:
     """
     from kvroom.workloads.synthetic import parse, split_spec
 
-    found: dict[str, Any] = dict(split_spec(text))
-    parse({"arrivals": "once", **found})
-    return found | {k: int(found[k]) for k in ("requests", "seed") if k in found}
+    words: dict[str, Any] = dict(split_spec(text))
+    parse({"arrivals": "once", **words})
+    return words | {k: int(words[k]) for k in ("requests", "seed") if k in words}
 
 
 def _gpu(text: str, count: int | None) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         return {"gpu": codec.decode(text, "gpu")}
-    name, said = counted_cards(text)
-    if said is None:
+    name, cards = counted_cards(text)
+    if cards is None:
         return {"gpu": text}
-    if count is not None and count != said:
+    if count is not None and count != cards:
         raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
-    return {"gpu": name, "gpu_count": said}
+    return {"gpu": name, "gpu_count": cards}
 
 
 def prices_from(texts: Iterable[str]) -> dict[str, float | str]:

@@ -68,7 +68,7 @@ def pack(
     cards = None if gpus is None else [part.strip() for part in gpus.split(",") if part.strip()]
     if cards == []:
         raise KvroomError("--gpus", gpus, "names no card", "Write --gpus L40S,H100-SXM.")
-    found = api.pack(
+    packed = api.pack(
         models,
         gpu,
         gpus=cards,
@@ -77,10 +77,10 @@ def pack(
         prices=prices_from(price),
         host_memory_bytes=host_memory,
     )
-    write(found, csv=csv, parquet=parquet, html=html, svg=svg)
+    write(packed, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
-        say(found.to_dict())
+        say(packed.to_dict())
         return
     from kvroom.ui.terminal import pack as text
 
-    click.echo(text.show(found))
+    click.echo(text.show(packed))

@@ -83,8 +83,8 @@ def plan(
         raise KvroomError("--engine-python", engine_python, "is asked about one plan", fix)
     if jsonl is not None:
         sys.exit(0 if plan_lines(jsonl) else 1)
-    said: list[str] = []
-    scenario = scenario_from(given, said)
+    notes: list[str] = []
+    scenario = scenario_from(given, notes)
     if as_link:
         click.echo(scenario.link())
         return
@@ -93,33 +93,35 @@ def plan(
         write(swept, html=html, svg=svg)
         print_curve(swept, as_json=as_json, as_csv=as_csv)
         return
-    made = api.workings(scenario, engine_python=engine_python)
-    if said:
-        made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
-    write(made.plan, html=html, svg=svg)
+    workings = api.workings(scenario, engine_python=engine_python)
+    if notes:
+        workings = replace(
+            workings, plan=replace(workings.plan, warnings=(*notes, *workings.plan.warnings))
+        )
+    write(workings.plan, html=html, svg=svg)
     if as_json:
         from kvroom.planner.tiers import plan_json
 
-        answer: Any = plan_json(made)
+        answer: Any = plan_json(workings)
         if explained:
             from kvroom.planner.explain import explain
 
-            answer["explanations"] = explain(made)
+            answer["explanations"] = explain(workings)
         say(answer)
     else:
         from kvroom.ui.terminal import plan as text
 
         if everything:
-            click.echo(text.show(made))
+            click.echo(text.show(workings))
         else:
             from kvroom.ui.terminal.brief import brief
 
-            click.echo(brief(made))
+            click.echo(brief(workings))
         if explained:
             from kvroom.planner.explain import explain
 
-            click.echo("\n" + text.show_explanations(explain(made)))
-    if strict and not made.plan.verdict.starts:
+            click.echo("\n" + text.show_explanations(explain(workings)))
+    if strict and not workings.plan.verdict.starts:
         sys.exit(StartRefused.exit_status)
 
 

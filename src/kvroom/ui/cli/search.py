@@ -140,7 +140,7 @@ def search(
         "splits": not no_pools,
         "max_gpus": _number("--max-gpus", max_gpus),
     }
-    found = api.search(
+    result = api.search(
         base,
         slo=slo,
         space=space,
@@ -159,12 +159,12 @@ def search(
         columns=columns,
         tokenizer=tokenizer,
     )
-    write(found, csv=csv, parquet=parquet, html=html, svg=svg)
+    write(result, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
-        say(found.to_dict())
+        say(result.to_dict())
     else:
-        click.echo(text.show(found))
-    if found.searched["stopped"]:
+        click.echo(text.show(result))
+    if result.searched["stopped"]:
         raise SystemExit(STOPPED)
 
 

@@ -165,7 +165,7 @@ def simulate(
         **pauses_of(pauses),
     }
     many = 1 if seeds is None else parse_count("--seeds", seeds, low=1, high=1000)
-    found: Any
+    simulation: Any
     show: Callable[[Any], str]
     others = {"--cliff": cliff, "--splits": splits, "--per-request": per_request}
     others["--scale-to"] = ", ".join(scale_to)
@@ -175,21 +175,21 @@ def simulate(
         others |= {"--seeds": seeds, "--warmup": warmup, "--sessions": sessions, "--trace": trace}
         _check_alone("--day", {**others, "--recorded-times": recorded_times})
         who |= {"seed": requests["seed"], "all_day": asked or None}
-        found, show = _or_stopped(partial(api.day, scenario, **who), journal), day_text
+        simulation, show = _or_stopped(partial(api.day, scenario, **who), journal), day_text
     elif cluster is not None or journal is not None:
         _check_alone("--cluster and --journal", others)
         who |= {**requests, **times, "seeds": many, "keep_requests": False}
-        found, show = _or_stopped(partial(api.simulate, scenario, **who), journal), text.show
+        simulation, show = _or_stopped(partial(api.simulate, scenario, **who), journal), text.show
     else:
         run: dict[str, Any] = {**requests, "slo": goals}
         once = {**times, "seeds": many, "scheduler": scheduler, "engine_python": engine_python}
         with Progress(_expected(scenario, trace)) as progress, seldom_collected():
             run["watch"] = progress.watch
             sweeps = (cliff, scale_to)
-            found, show = _alone(scenario, run, once, sweeps, splits=splits, rows=per_request)
-    write(found, html=html, svg=svg)
-    _answer(found.to_dict(), lambda _: show(found), as_json=as_json)
-    if getattr(found, "stopped", False):
+            simulation, show = _alone(scenario, run, once, sweeps, splits=splits, rows=per_request)
+    write(simulation, html=html, svg=svg)
+    _answer(simulation.to_dict(), lambda _: show(simulation), as_json=as_json)
+    if getattr(simulation, "stopped", False):
         _stopped()
 
 

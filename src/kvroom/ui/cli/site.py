@@ -25,9 +25,9 @@ def site(folder: str, pyodide: str) -> None:
     """
     from kvroom.ui.web.site import write
 
-    made = write(Path(folder), Path(pyodide))
-    size = sum(made.files.values())
-    click.echo(f"The page is in {folder}: {len(made.files)} files, {size / 1e6:.1f} MB.")
-    if not made.bytecode:
+    written = write(Path(folder), Path(pyodide))
+    size = sum(written.files.values())
+    click.echo(f"The page is in {folder}: {len(written.files)} files, {size / 1e6:.1f} MB.")
+    if not written.bytecode:
         click.echo("No Node here: Python's sources are in it, and it starts more slowly.")
     click.echo("Any host of plain files shows it; here: python -m http.server -d " + folder)

@@ -35,13 +35,11 @@ def anonymise(source: str, out: str, *, salt: str | None, as_json: bool, **given
     OUT is gzipped where its name ends in .gz.
     """
     check_writable("OUT", out)
-    told = api.anonymise(source, out, key=None if salt is None else salt.encode()[:64], **given)
+    summary = api.anonymise(source, out, key=None if salt is None else salt.encode()[:64], **given)
     if as_json:
-        say(told | {"out": out})
+        say(summary | {"out": out})
         return
-    text = (
-        f"{told['requests']:,} requests are in {out}, with {told['blocks']:,} salted block hashes."
-    )
+    text = f"{summary['requests']:,} requests are in {out}, with {summary['blocks']:,} salted block hashes."
     click.echo(paragraph(text, ""))
-    for warning in told["warnings"]:
+    for warning in summary["warnings"]:
         click.echo(paragraph(f"Note: {warning}.", ""))

@@ -157,11 +157,11 @@ def _layouts(scenario: Scenario) -> Iterator[Choice]:
         {**scenario.to_dict(), **usual, "gpu_count": scenario.gpu_count}
     )
     chosen = api.workings(open_layout, paths=False).plan
-    told = next((text for text in chosen.warnings if text.startswith(CHOSEN)), "")
+    reason = next((text for text in chosen.warnings if text.startswith(CHOSEN)), "")
     yield Choice(
         value=None,
         label=f"chosen for you: {degrees(chosen.scenario)}",
-        says=told.removeprefix(CHOSEN).partition(": ")[2].partition(" (--")[0],
+        says=reason.removeprefix(CHOSEN).partition(": ")[2].partition(" (--")[0],
         changes={**usual, "gpu_count": scenario.gpu_count},
     )
     model = subject(scenario, paths=False)[0]
@@ -169,13 +169,15 @@ def _layouts(scenario: Scenario) -> Iterator[Choice]:
     for layout in _degrees(engine, model, scenario.gpu_count):
         says, refused = "", None
         try:
-            made = api.workings(Scenario.from_dict({**scenario.to_dict(), **layout}), paths=False)
+            workings = api.workings(
+                Scenario.from_dict({**scenario.to_dict(), **layout}), paths=False
+            )
         except KvroomError as error:
             refused = _of_error(error)
         else:
-            verdict = made.plan.verdict
+            verdict = workings.plan.verdict
             if verdict.starts:
-                held = made.held
+                held = workings.held
                 what = "request" if held == 1 else "requests"
                 says = "" if held is None else f"{held:,} {what} at once"
             else:
@@ -204,15 +206,17 @@ def _degrees(engine: Engine, model: Any, count: int) -> Iterator[dict[str, int]]
     if not engine.tensor_parallel:
         yield {**base, "pp": count}
         return
-    found = {tuple(each.values()): each for each in usual_layouts(model, count)}
+    by_degrees = {tuple(each.values()): each for each in usual_layouts(model, count)}
     for tp in range(min(count, 16), 0, -1):
         if count % tp == 0:
             replicas = {**base, "tp": tp, "dp": count // tp}
-            found.setdefault(tuple(replicas.values()), replicas)
+            by_degrees.setdefault(tuple(replicas.values()), replicas)
             if 1 < count <= most_experts(model):
                 whole = {**replicas, "ep": count}
-                found.setdefault(tuple(whole.values()), whole)
-    ordered = sorted(found.values(), key=lambda d: (-d["tp"], d["pp"], d["dp"], d["ep"], d["dcp"]))
+                by_degrees.setdefault(tuple(whole.values()), whole)
+    ordered = sorted(
+        by_degrees.values(), key=lambda d: (-d["tp"], d["pp"], d["dp"], d["ep"], d["dcp"])
+    )
     yield from ordered[:MOST_LAYOUTS]
 
 
@@ -252,10 +256,10 @@ def _refusal(scenario: Scenario, rules: tuple[str, ...] = (), *, key: str = "") 
         answer = engine_of(deployment.engine).answer(deployment)
     except KvroomError as error:
         return _of_error(error) if key and error.field.split(".")[-1] == key else None
-    for found in answer.refusals:
-        if (key and found.key == key) or found.rule in rules:
+    for refusal in answer.refusals:
+        if (key and refusal.key == key) or refusal.rule in rules:
             return Reason(
-                rule=found.rule, message=found.message, fix=found.fix, source=found.source
+                rule=refusal.rule, message=refusal.message, fix=refusal.fix, source=refusal.source
             )
     return None
 

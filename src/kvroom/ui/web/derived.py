@@ -14,12 +14,14 @@ from kvroom.scenario.engine_names import CEILING_ENGINE
 def explanations(workings: Workings, data: dict[str, Any]) -> tuple[Explanation, ...]:
     """The explanations of every number that the page shows beside those of ``explain``."""
     config = workings.deployment.model.source
-    told = (
+    explanations_all = (
         *_memory(workings, data["memory"]),
         *_price(data["price"]),
         *_step(workings, data["step"]),
     )
-    return tuple(replace(one, source=config) if one.source == "config" else one for one in told)
+    return tuple(
+        replace(one, source=config) if one.source == "config" else one for one in explanations_all
+    )
 
 
 def _known(

@@ -27,19 +27,19 @@ MOST_USERS = 40
 
 def questions() -> Iterator[dict[str, Any]]:
     """What one control after another may ask, from the page's own question on."""
-    asked = dict(REFERENCE.scenario)
-    batches = [point["batch"] for point in _answer(asked)["figures"]["step"]["curve"]]
+    question = dict(REFERENCE.scenario)
+    batches = [point["batch"] for point in _answer(question)["figures"]["step"]["curve"]]
     users = sorted({*range(1, MOST_USERS + 1), *batches})
     for kv_dtype in KV_DTYPES:
         for context_tokens in CONTEXTS:
-            yield page.varied(asked, {"kv_dtype": kv_dtype, "context_tokens": context_tokens})
+            yield page.varied(question, {"kv_dtype": kv_dtype, "context_tokens": context_tokens})
     for context_tokens in GROWTH:
-        yield page.varied(asked, {"context_tokens": context_tokens, "concurrency": 1})
+        yield page.varied(question, {"context_tokens": context_tokens, "concurrency": 1})
     for change in page.VARIANTS.values():
-        yield page.varied(asked, change)
+        yield page.varied(question, change)
     for kv_dtype in (None, "fp8"):
         for concurrency in users:
-            yield page.varied(asked, {"kv_dtype": kv_dtype, "concurrency": concurrency})
+            yield page.varied(question, {"kv_dtype": kv_dtype, "concurrency": concurrency})
 
 
 def key(scenario: Mapping[str, Any]) -> str:
@@ -49,13 +49,13 @@ def key(scenario: Mapping[str, Any]) -> str:
 
 def nearby() -> dict[str, Any]:
     """``{"keys": […], "answers": columns}``: names of questions, and their answers by columns."""
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for scenario in questions():
         try:
-            found[key(scenario)] = _answer(scenario)
+            answers[key(scenario)] = _answer(scenario)
         except KvroomError:
             continue  # Python will say why
-    return {"keys": [*found], "answers": columns([*found.values()])}
+    return {"keys": [*answers], "answers": columns([*answers.values()])}
 
 
 def _answer(scenario: dict[str, Any]) -> dict[str, Any]:

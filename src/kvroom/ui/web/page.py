@@ -64,7 +64,7 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     workings = api.workings(scenario, paths=False, hub=False)
     data = figures(workings)
     data["card"] = card.card(workings, scenario)
-    told = (
+    explained = (
         *explain(workings),
         *explanations(workings, data),
         *card.explanations(workings, data["card"]),
@@ -72,7 +72,7 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
     return {
         **plan_json(workings),
-        "explanations": [e.to_dict() for e in chained(told)],
+        "explanations": [e.to_dict() for e in chained(explained)],
         "figures": data,
         "take_away": take_away(workings, scenario),
     }
@@ -90,9 +90,9 @@ def gpus() -> list[str]:
     return api.gpus()
 
 
-def varied(given: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+def varied(keys: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """The question with a variant's changes; what is changed to None is no longer asked."""
-    merged = {**given, **change}
+    merged = {**keys, **change}
     return {key: value for key, value in merged.items() if value is not None}
 
 
@@ -104,22 +104,22 @@ def render(query: str = "") -> tuple[int, str]:
 
 def _rendered(query: str) -> tuple[int, str]:
     status, error = 200, ""
-    given = dict(REFERENCE.scenario)
+    keys = dict(REFERENCE.scenario)
     try:
         if words_of(query):
-            given = Scenario.from_link(f"?{query}").differences()
-        found = answer(Scenario.from_dict(given))
+            keys = Scenario.from_link(f"?{query}").differences()
+        reply = answer(Scenario.from_dict(keys))
     except KvroomError as one_error:
         status, error = 422, str(one_error)
-        given = dict(REFERENCE.scenario)
-        found = answer(Scenario.from_dict(given))
-    answers = {"": found}
+        keys = dict(REFERENCE.scenario)
+        reply = answer(Scenario.from_dict(keys))
+    answers = {"": reply}
     for name, change in VARIANTS.items():
         try:
-            answers[name] = answer(Scenario.from_dict(varied(given, change)))
+            answers[name] = answer(Scenario.from_dict(varied(keys, change)))
         except KvroomError:
             answers[name] = {}
-    parts = _parts(given, found, error)
+    parts = _parts(keys, reply, error)
 
     def fill(match: re.Match[str]) -> str:
         if match["part"]:
@@ -179,36 +179,36 @@ def _patterns() -> str:
     return (_WEB / "patterns.js").read_text(encoding="utf-8").split("`")[1]
 
 
-def _fits(found: dict[str, Any], error: str) -> str:
+def _fits(reply: dict[str, Any], error: str) -> str:
     if error:
         return "unknown"
-    waits = found["figures"]["memory"]["waiting"]
-    return "yes" if found["verdict"]["fits"] and not waits else "no"
+    waits = reply["figures"]["memory"]["waiting"]
+    return "yes" if reply["verdict"]["fits"] and not waits else "no"
 
 
-def _card(found: dict[str, Any]) -> str:
+def _card(reply: dict[str, Any]) -> str:
     """The answer card as words, for whoever runs no script."""
     rows = [
         html.element("dt", html.text(row["label"]))
         + html.element("dd", html.text(FORMATS[row["form"]](row["value"])))
-        for row in found["figures"]["card"]["rows"]
+        for row in reply["figures"]["card"]["rows"]
         if row["value"] is not None
     ]
     return html.element("dl", "".join(rows))
 
 
-def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str, str]:
+def _parts(keys: dict[str, Any], reply: dict[str, Any], error: str) -> dict[str, str]:
     from kvroom.ui.web import replays  # who only answers, in a browser, needs none of these
     from kvroom.ui.web.sections import levers, tiers
 
-    scenario = found["scenario"]
-    memory = found["figures"]["memory"]
+    scenario = reply["scenario"]
+    memory = reply["figures"]["memory"]
     model, gpu = scenario["model"], scenario["gpu"]
     by_value = isinstance(model, dict)
-    preset = next((preset.id for preset in PRESETS if preset.scenario == given), "")
+    preset = next((preset.id for preset in PRESETS if preset.scenario == keys), "")
     start = {
-        "scenario": given,
-        "answer": found,
+        "scenario": keys,
+        "answer": reply,
         "variants": VARIANTS,
         "presets": [
             {"id": preset.id, "says": preset.says, "scenario": preset.scenario}
@@ -219,7 +219,7 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "replays": replays.catalogue(),
         "error": error,
     }
-    verdict = found["verdict"]
+    verdict = reply["verdict"]
     fault = html.element("strong", html.text(error), cls="fault") + " " if error else ""
     return {
         "presets": _options(
@@ -231,23 +231,23 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "engine": html.quoted(scenario["engine"]),
         "model_value": html.quoted("your own config" if by_value else str(model)),
         "gpu_value": html.quoted(gpu if isinstance(gpu, str) else f"your own: {gpu.get('name')}"),
-        "card": _card(found),
+        "card": _card(reply),
         "context": str(scenario["context_tokens"]),
         "users": "" if scenario["concurrency"] is None else str(scenario["concurrency"]),
         "model": html.text("your model" if by_value else str(model)),
         "gpu": html.text(gpu if isinstance(gpu, str) else str(gpu.get("name"))),
         "context_short": show_tokens(scenario["context_tokens"]),
-        "traits": " ".join(found["figures"]["traits"]),
+        "traits": " ".join(reply["figures"]["traits"]),
         "verdict": fault
         + html.text("Shown below is the reference case." if error else verdict["sentence"]),
-        "fits": _fits(found, error),
+        "fits": _fits(reply, error),
         "memory": drawing.to_svg(memory["drawing"]),
         "patterns": _patterns(),
-        "tiers_say": html.text(tiers.says(Scenario.from_dict(given))),
-        "reality_says": html.text(reality.says(Scenario.from_dict(given))),
-        "levers_command": html.text(levers.levers_command(Scenario.from_dict(given))),
-        "command": html.text(found["take_away"]["command"]),
-        "python": html.text(found["take_away"]["python"]),
+        "tiers_say": html.text(tiers.says(Scenario.from_dict(keys))),
+        "reality_says": html.text(reality.says(Scenario.from_dict(keys))),
+        "levers_command": html.text(levers.levers_command(Scenario.from_dict(keys))),
+        "command": html.text(reply["take_away"]["command"]),
+        "python": html.text(reply["take_away"]["python"]),
         "start": json.dumps(start, ensure_ascii=False, separators=(",", ":")).replace(
             "<", "\\u003c"
         ),

@@ -123,18 +123,18 @@ class Static:
 
 def files() -> dict[str, Static]:
     """Every file of the page by its URL path."""
-    found: dict[str, Static] = {}
+    by_path: dict[str, Static] = {}
     for path in sorted(WEB.rglob("*")):
         media_type = TYPES.get(path.suffix)
         if path.is_file() and media_type:
             raw = path.read_bytes()
-            found[f"/{path.relative_to(WEB).as_posix()}"] = Static(
+            by_path[f"/{path.relative_to(WEB).as_posix()}"] = Static(
                 raw=raw,
                 packed=gzip.compress(raw, 9, mtime=0),
                 media_type=media_type,
                 etag=f'"{hashlib.sha256(raw).hexdigest()[:20]}"',
             )
-    return found
+    return by_path
 
 
 class HttpShell:
@@ -245,8 +245,8 @@ def _plain(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     what = {404: "is not here", 405: f"does not take {request.method}"}
     fix = "See / for the page and /api/schema for the questions."
-    told = KvroomError("path", request.url.path, what.get(status, "cannot be answered"), fix)
-    return failure(told, status)
+    error_shown = KvroomError("path", request.url.path, what.get(status, "cannot be answered"), fix)
+    return failure(error_shown, status)
 
 
 def _gone(request: Request, error: Exception) -> Response:

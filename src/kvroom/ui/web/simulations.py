@@ -86,8 +86,8 @@ class Supervisor:
         """Told of how things stand; whether to end."""
         if cpu_time() >= self._due:
             self._due = cpu_time() + TOLD_EVERY_S
-            told = {"done": now.done, "of": self.expected, "time_s": now.time_ps / PS_PER_S}
-            self.listener.say({"kind": "progress", **told})
+            moment = {"done": now.done, "of": self.expected, "time_s": now.time_ps / PS_PER_S}
+            self.listener.say({"kind": "progress", **moment})
         return self.over()
 
     def frame(self, frame: Frame) -> None:
@@ -198,11 +198,11 @@ def simulate(body: Any, listener: Listener) -> None:
         raise Gone
     supervisor.flush()
     answer = simulation.to_dict()
-    said = answer["warnings"]
+    warnings = answer["warnings"]
     if simulation.stopped:
-        said.append("ended before all was served: a page's simulation is limited")
+        warnings.append("ended before all was served: a page's simulation is limited")
     if isinstance(question.source, Bounded) and question.source.more:
-        said.append(f"only the first {MOST_PICTURED} requests of the trace are played")
+        warnings.append(f"only the first {MOST_PICTURED} requests of the trace are played")
     listener.say(
         {
             "kind": "answer",

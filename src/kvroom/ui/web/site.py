@@ -117,13 +117,13 @@ def _parent(folder: Path) -> Path:
 
 def _check(folder: Path, pyodide: Path) -> None:
     try:
-        found = json.loads((pyodide / "package.json").read_text(encoding="utf-8"))["version"]
+        version = json.loads((pyodide / "package.json").read_text(encoding="utf-8"))["version"]
     except (OSError, ValueError, KeyError, TypeError):
         fix = f"Run: npm install pyodide@{PYODIDE}, and give node_modules/pyodide (make site does)."
         raise KvroomError("--pyodide", str(pyodide), "is no folder of Pyodide", fix) from None
-    if found != PYODIDE:
+    if version != PYODIDE:
         fix = f"Run: npm install pyodide@{PYODIDE}."
-        raise KvroomError("--pyodide", found, "is not the release that the page is made for", fix)
+        raise KvroomError("--pyodide", version, "is not the release that the page is made for", fix)
     if folder.exists() and not (
         folder.is_dir() and ((folder / "sw.js").is_file() or not any(folder.iterdir()))
     ):
@@ -164,9 +164,9 @@ def _keep(folder: Path, version: str) -> None:
         *(p.relative_to(folder).as_posix() for p in sorted(folder.rglob("*")) if p.is_file()),
     ]
     files = [name for name in files if name not in ("sw.js", "index.html")]
-    kept = json.dumps({"version": version, "files": files})
+    content = json.dumps({"version": version, "files": files})
     worker.write_text(
-        f"const KEPT = {kept};\n{worker.read_text(encoding='utf-8')}", encoding="utf-8"
+        f"const KEPT = {content};\n{worker.read_text(encoding='utf-8')}", encoding="utf-8"
     )
 
 
@@ -175,14 +175,14 @@ def _keep(folder: Path, version: str) -> None:
 
 def modules(start: Iterable[str]) -> dict[str, Path]:
     """Files of the modules of kvroom that ``start`` and what they import, at any time, may need."""
-    found: dict[str, Path] = {}
+    modules_needed: dict[str, Path] = {}
     left = [*start]
     while left:
         name = left.pop()
         file = _file(name)
-        if name in found or file is None:
+        if name in modules_needed or file is None:
             continue
-        found[name] = file
+        modules_needed[name] = file
         if "." in name:
             left.append(name.rpartition(".")[0])
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -190,7 +190,7 @@ def modules(start: Iterable[str]) -> dict[str, Path]:
                 left += [one.name for one in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module:
                 left += [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
-    return found
+    return modules_needed
 
 
 def _file(name: str) -> Path | None:
@@ -236,16 +236,16 @@ def _core(target: Path, pyodide: Path, room: Path) -> bool:
         _pack(target / "kvroom.zip", plain.read_bytes())
         _pack(target / "library.zip", (pyodide / "python_stdlib.zip").read_bytes())
         return False
-    made = subprocess.run(
+    run = subprocess.run(
         [node, _CORE / "pack.mjs", pyodide, plain, room],
         capture_output=True,
         text=True,
         check=False,
     )
-    if made.returncode:
+    if run.returncode:
         fix = "Use Node 18 or newer."
         why = (
-            f"could not make bytecode ({made.stderr.strip().splitlines()[-1:] or 'no word of why'})"
+            f"could not make bytecode ({run.stderr.strip().splitlines()[-1:] or 'no word of why'})"
         )
         raise KvroomError("node", node, why, fix)
     for name in ("kvroom.zip", "library.zip"):

@@ -53,7 +53,7 @@ class RowOptions:
         return request._replace(prefix=self.context().prefix(request, cached))
 
     def note(self, text: str) -> None:
-        """Say once more that ``text`` was assumed."""
+        """Count once more that ``text`` was assumed."""
         self.notes[text] = self.notes.get(text, 0) + 1
 
 

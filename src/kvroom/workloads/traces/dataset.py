@@ -24,8 +24,8 @@ def custom(options: RowOptions) -> Row:
         if prompt is None:
             raise KvroomError("prompt", values.get("prompt"), "is no text", "Write the prompt.")
         answer = answer_limit(values)
-        if answer is None and isinstance(said := at(values, "completion", "response"), str):
-            answer = Text(options).add(said)
+        if answer is None and isinstance(completion := at(values, "completion", "response"), str):
+            answer = Text(options).add(completion)
         if answer is None:
             answer = CUSTOM_OUTPUT_TOKENS
             options.note(DEFAULTED)

@@ -1,4 +1,4 @@
-"""The trace formats, told apart by their first row's keys."""
+"""The trace formats, recognised by the keys of their first row."""
 
 from __future__ import annotations
 

@@ -51,10 +51,10 @@ _PLAIN = re.compile(
 
 def plain_mooncake(line: bytes) -> Request | None:
     """The Request of a row of whole numbers and nothing else, at a fraction of what any row costs."""
-    found = _PLAIN.fullmatch(line) if len(line) < PLAIN_BYTES else None
-    if found is None:
+    match = _PLAIN.fullmatch(line) if len(line) < PLAIN_BYTES else None
+    if match is None:
         return None
-    arrival, prompt, answer = found.groups()
+    arrival, prompt, answer = match.groups()
     return Request(int(arrival) * PS_PER_MS, int(prompt), int(answer))
 
 
@@ -140,7 +140,7 @@ def graph(options: RowOptions) -> Row:
 
 def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     """The row under Mooncake's own names."""
-    told = dict(values)
+    row = dict(values)
     for name, others in (
         ("input_length", ("input_tokens",)),
         ("output_length", ("output_tokens",)),
@@ -148,9 +148,9 @@ def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
         ("delay", ("delay_ms",)),
     ):
         for other in others:
-            if told.get(name) is None and told.get(other) is not None:
-                told[name] = told[other]
-    return told
+            if row.get(name) is None and row.get(other) is not None:
+                row[name] = row[other]
+    return row
 
 
 def _waits(
@@ -232,8 +232,8 @@ def tells_deltas(rows: Iterable[Mapping[str, Any]]) -> bool:
 def _linked(values: Mapping[str, Any]) -> bool:
     if SCHEMA in str(values.get("schema", "")):
         return True
-    told = _canonical(values)
-    long = told.get("input_length") is not None and told.get("output_length") is not None
+    row = _canonical(values)
+    long = row.get("input_length") is not None and row.get("output_length") is not None
     return long and any(key in values for key in GRAPH_KEYS)
 
 

@@ -125,8 +125,8 @@ def _took(values: Mapping[str, Any], begun_ps: int) -> int:
 
 def _hashed(values: Mapping[str, Any], options: RowOptions) -> HashIds | None:
     """LiteLLM's chained digests of a prompt's blocks (its callback ``prefix_block_hashes``)."""
-    told = table(at(values, "metadata.prefix_block_hashes", "prefix_block_hashes"))
-    ids, size = at(told, "hash_ids", "ids", "hashes"), at(told, "block_size", "block_tokens")
+    hashes = table(at(values, "metadata.prefix_block_hashes", "prefix_block_hashes"))
+    ids, size = at(hashes, "hash_ids", "ids", "hashes"), at(hashes, "block_size", "block_tokens")
     if not isinstance(ids, list) or not ids:
         return None
     try:

@@ -76,7 +76,7 @@ def _spans(values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _check_parents(span: Mapping[str, Any], parents: OrderedDict[tuple[str, str], str]) -> None:
-    """KvroomError where a span is its own forebear."""
+    """KvroomError where a span is its own ancestor."""
     trace, own = str(span.get("traceId") or ""), str(span.get("spanId") or "")
     parent = str(span.get("parentSpanId") or "")
     if not own or not parent:
@@ -94,23 +94,25 @@ def _check_parents(span: Mapping[str, Any], parents: OrderedDict[tuple[str, str]
 
 
 def _attributes(span: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for pair in objects(span.get("attributes")):
         value = pair.get("value")
         if isinstance(value, Mapping) and value:
-            told[str(pair.get("key"))] = next(iter(value.values()))
-    return told
+            attributes[str(pair.get("key"))] = next(iter(value.values()))
+    return attributes
 
 
-def _first(told: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, Any]:
-    return next(((name, told[name]) for name in names if told.get(name) is not None), ("", None))
+def _first(attributes: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, Any]:
+    return next(
+        ((name, attributes[name]) for name in names if attributes.get(name) is not None), ("", None)
+    )
 
 
 def _request(span: Mapping[str, Any], options: RowOptions) -> Request | None:
-    told = _attributes(span)
-    asked_name, asked = _first(told, INPUTS)
-    operation = told.get("gen_ai.operation.name")
-    if not (operation in CALLS or (operation is None and asked is not None)):
+    attributes = _attributes(span)
+    asked_name, prompt = _first(attributes, INPUTS)
+    operation = attributes.get("gen_ai.operation.name")
+    if not (operation in CALLS or (operation is None and prompt is not None)):
         options.note(OTHER_SPANS)
         return None
     status = span.get("status")
@@ -123,30 +125,30 @@ def _request(span: Mapping[str, Any], options: RowOptions) -> Request | None:
         why = "is before the span's start"
         raise KvroomError("endTimeUnixNano", span["endTimeUnixNano"], why, "Mend the clock.")
     prefix: Prefix | None = None
-    _, messages = _first(told, PROMPTS)
-    if messages is not None and (asked is None or options.tokenizer is not None):
+    _, messages = _first(attributes, PROMPTS)
+    if messages is not None and (prompt is None or options.tokenizer is not None):
         text = _text(messages, options)
-        asked, asked_name, prefix = text.tokens, "gen_ai.input.messages", text.prefix()
-    if asked is None:
+        prompt, asked_name, prefix = text.tokens, "gen_ai.input.messages", text.prefix()
+    if prompt is None:
         why = "is missing: no tokens of the prompt, and no messages"
         raise KvroomError(INPUTS[0], None, why, "Record usage, or the messages.")
-    answer_name, answer = _first(told, OUTPUTS)
+    answer_name, answer = _first(attributes, OUTPUTS)
     if answer is None:
-        said = _first(told, ANSWERS)[1]
+        said = _first(attributes, ANSWERS)[1]
         if said is None:
             why = "is missing: no tokens of the answer, and no messages"
             raise KvroomError(OUTPUTS[0], None, why, "Record usage, or the messages.")
         answer, answer_name = _text(said, options).tokens, "gen_ai.output.messages"
-    session = _first(told, SESSIONS)[1] or span.get("traceId")
+    session = _first(attributes, SESSIONS)[1] or span.get("traceId")
     request = Request(
         begun,
-        whole_tokens(asked_name, _number(asked), 1),
+        whole_tokens(asked_name, _number(prompt), 1),
         whole_tokens(answer_name, _number(answer), 0),
         prefix,
         session if isinstance(session, int | str) else None,
         took_ps=max(0, ended - begun),
     )
-    cached = _number(_first(told, CACHED)[1])
+    cached = _number(_first(attributes, CACHED)[1])
     return options.continued(request, cached if type(cached) is int else None)
 
 

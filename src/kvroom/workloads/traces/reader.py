@@ -225,8 +225,8 @@ class Trace:
             rows = self._items(source, counts) if source.whole else self._lines(source)
             for place, line in rows:
                 try:
-                    found = isinstance(line, bytes) and plain(line)
-                    read = found or row(source.parse(line) if isinstance(line, bytes) else line)
+                    plain_row = isinstance(line, bytes) and plain(line)
+                    read = plain_row or row(source.parse(line) if isinstance(line, bytes) else line)
                 except KvroomError as error:
                     self._bad(place, self._of_other(source, line, error), counts)
                     continue
@@ -290,14 +290,14 @@ class Trace:
             self._bad(number + 1, error, counts)
 
     def _bad(self, number: int, error: KvroomError, counts: Counts) -> None:
-        told = KvroomError(
+        error_of_line = KvroomError(
             f"trace line {number:,}, {error.field}",
             error.value,
             error.message,
             f"{error.fix} {_SKIP}",
         )
         if not self.skip_bad_lines:
-            raise told from None
+            raise error_of_line from None
         counts.skipped_lines += 1
         if len(counts.reasons) < 5:
             counts.reasons.append(

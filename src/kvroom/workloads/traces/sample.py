@@ -83,15 +83,15 @@ def held_trace(source: Iterable[Request], *, most: int = MOST_PLAYED, seed: int 
 
 def _taken(items: Iterable[Request] | Iterable[RequestGraph]) -> tuple[list, bool]:  # type: ignore[type-arg]  # of either, all of one kind
     """As many as are kept, and whether these are all."""
-    kept, count, ids = [], 0, 0
+    sample, count, ids = [], 0, 0
     for item in items:
-        kept.append(item)
+        sample.append(item)
         count += len(item) if isinstance(item, RequestGraph) else 1
         each = item.requests if isinstance(item, RequestGraph) else (item,)
         ids += sum(map(ids_of, each))
         if count >= MOST_POOLED or ids >= MOST_POOLED_IDS:
-            return kept, False
-    return kept, True
+            return sample, False
+    return sample, True
 
 
 def _by_session(rows: Iterable[Request]) -> list[list[Request]]:

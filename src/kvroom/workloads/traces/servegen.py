@@ -152,7 +152,7 @@ Lengths = list[tuple[float, tuple[WeightedValues, WeightedValues]]]
 
 def _lengths(path: Path) -> Lengths:
     """The histograms of prompts and answers by the windows from which they hold."""
-    found: Lengths = []
+    lengths: Lengths = []
     for _, tables in json_items(path):
         for start, fields in tables.items():
             if not isinstance(fields, Mapping):
@@ -160,10 +160,10 @@ def _lengths(path: Path) -> Lengths:
             prompt = _histogram(fields, "input_tokens")
             answer = _histogram(fields, "output_tokens", "reason_tokens", "answer_tokens")
             if prompt is not None and answer is not None and start.isdecimal():
-                found.append((float(start), (prompt, answer)))
-    if not found:
+                lengths.append((float(start), (prompt, answer)))
+    if not lengths:
         raise KvroomError("dataset", path.name, "holds no histograms", "Give ServeGen's file.")
-    return sorted(found, key=itemgetter(0))
+    return sorted(lengths, key=itemgetter(0))
 
 
 def _histogram(fields: Mapping[str, Any], *names: str) -> WeightedValues | None:

@@ -93,19 +93,19 @@ def message_text(message: Any) -> str:
     calls = [at(object_, "function.arguments") for object_ in objects(at(message, "tool_calls"))]
     words = [content, *calls]
     role = at(message, "role", "from")
-    said = "\n".join(word for word in words if isinstance(word, str))
-    return f"<|{role}|>\n{said}\n"
+    text = "\n".join(word for word in words if isinstance(word, str))
+    return f"<|{role}|>\n{text}\n"
 
 
 def prompt_of(body: Mapping[str, Any], options: RowOptions) -> tuple[int, Prefix] | None:
     """Tokens of an OpenAI request's ``messages``, ``prompt`` or ``input``, and what it holds; None where
     it has none of them."""
     text = Text(options)
-    asked = at(body, "messages", "prompt", "input")
-    if isinstance(asked, list) and asked and all(type(i) is int for i in asked):
-        ids = token_ids(asked)
+    prompt = at(body, "messages", "prompt", "input")
+    if isinstance(prompt, list) and prompt and all(type(i) is int for i in prompt):
+        ids = token_ids(prompt)
         return len(ids), TokenIds(ids)
-    for part in asked if isinstance(asked, list) else [asked]:
+    for part in prompt if isinstance(prompt, list) else [prompt]:
         if isinstance(part, str):
             text.add(part)
         elif isinstance(part, Mapping):

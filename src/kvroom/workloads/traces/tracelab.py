@@ -24,12 +24,12 @@ def tracelab(options: RowOptions) -> Row:
 
     def row(values: Mapping[str, Any]) -> Request:
         events = objects(cell(values, "timing_events"))
-        asked = [_when(event) for event in events if event.get("event_type") in ASKED]
+        asked_at = [_when(event) for event in events if event.get("event_type") in ASKED]
         answered = [_when(event) for event in events if event.get("event_type") in ANSWERED]
-        if not asked and not answered:
+        if not asked_at and not answered:
             fix = "A round needs the time of its input or of its output."
             raise KvroomError("timing_events", len(events), "tell no time", fix)
-        begun = max((t for t in asked if not answered or t <= min(answered)), default=None)
+        begun = max((t for t in asked_at if not answered or t <= min(answered)), default=None)
         begun = min(answered) if begun is None else begun
         request = Request(
             begun,

@@ -65,18 +65,18 @@ def vllm_log(options: RowOptions) -> Row:
         if stamp is None:
             return
         now = date_ps(f"{YEAR}-{stamp[1]}-{stamp[2]} {stamp[3].replace(',', '.')}", "timestamp")
-        if found := _RECEIVED.search(line):
-            request = opened.setdefault(found[1], _Open(now))
-            _learn(request, found[2], options)
-            if most := _MAX_TOKENS.search(found[2]):
+        if match := _RECEIVED.search(line):
+            request = opened.setdefault(match[1], _Open(now))
+            _learn(request, match[2], options)
+            if most := _MAX_TOKENS.search(match[2]):
                 request.most = int(most[1])
-        elif found := _DETAILS.search(line):
-            _learn(opened.setdefault(found[1], _Open(now)), found[2], options)
-        elif found := _GENERATED.search(line):
+        elif match := _DETAILS.search(line):
+            _learn(opened.setdefault(match[1], _Open(now)), match[2], options)
+        elif match := _GENERATED.search(line):
             # A completion's prompts are numbered when they come, its answer is not.
-            key = found[1] if found[1] in opened else f"{found[1]}-0"
+            key = match[1] if match[1] in opened else f"{match[1]}-0"
             if key in opened:
-                answer = _answer(found[2], options)
+                answer = _answer(match[2], options)
                 yield _closed((key, opened.pop(key)), answer, now, options)
         if len(opened) > MOST_OPEN:
             yield _closed(opened.popitem(last=False), None, 0, options)
@@ -91,18 +91,18 @@ def _learn(request: _Open, told: str, options: RowOptions) -> None:
         if listed:
             request.prompt = len(listed), TokenIds(listed)
             return
-    if request.prompt is None and (said := _PROMPT.search(told)):
+    if request.prompt is None and (match := _PROMPT.search(told)):
         text = Text(options)
-        text.add(ast.literal_eval(said[1]))
+        text.add(ast.literal_eval(match[1]))
         if text.tokens:
             request.prompt = text.tokens, text.prefix()
 
 
-def _answer(told: str, options: RowOptions) -> int | None:
-    if ids := _IDS.search(told):
+def _answer(text: str, options: RowOptions) -> int | None:
+    if ids := _IDS.search(text):
         return len(token_ids(ast.literal_eval(ids[1])))
-    said = re.match(r"('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", told, re.DOTALL)
-    return Text(options).add(ast.literal_eval(said[1])) if said else None
+    match = re.match(r"('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", text, re.DOTALL)
+    return Text(options).add(ast.literal_eval(match[1])) if match else None
 
 
 def _closed(entry: tuple[str, _Open], answer: int | None, now: int, options: RowOptions) -> Item:
@@ -127,8 +127,8 @@ def _closed(entry: tuple[str, _Open], answer: int | None, now: int, options: Row
 def is_log(line: bytes) -> bool:
     """Whether a line is one of vLLM's request log."""
     text = line[:4096].decode("utf-8", "replace")
-    found = _RECEIVED.search(text) or _DETAILS.search(text)
-    return bool(found and _STAMP.search(text))
+    match = _RECEIVED.search(text) or _DETAILS.search(text)
+    return bool(match and _STAMP.search(text))
 
 
 FORMAT = Format("vLLM request log", (LINE,), vllm_log)

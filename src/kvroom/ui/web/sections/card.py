@@ -51,8 +51,8 @@ _FLAG_KEYS = {flag: key for flag, key, _, _ in FLAGS} | {
 
 def degrees(scenario: Scenario) -> str:
     """A layout in words: ``tp 4 pp 2``."""
-    found = [(key, getattr(scenario, key)) for key in DEGREES]
-    return " ".join(f"{key} {ranks}" for key, ranks in found if ranks > 1) or "tp 1"
+    degrees_of = [(key, getattr(scenario, key)) for key in DEGREES]
+    return " ".join(f"{key} {ranks}" for key, ranks in degrees_of if ranks > 1) or "tp 1"
 
 
 def card(workings: Workings, scenario: Scenario) -> dict[str, Any]:
@@ -249,13 +249,13 @@ def _row(
 
 def _warning(text: str) -> dict[str, str]:
     """A warning apart from what mends it: the flag in brackets at its end, and the key that this sets."""
-    found = _HINT.match(text)
-    if found is None:
+    match = _HINT.match(text)
+    if match is None:
         return {"message": text, "fix": "", "key": ""}
-    fix = found["fix"]
+    fix = match["fix"]
     flag = fix.split()[0]
     return {
-        "message": found["message"],
+        "message": match["message"],
         "fix": fix,
         "key": _FLAG_KEYS.get(flag, fix.partition(".")[0] if "." in flag else ""),
     }
@@ -263,8 +263,8 @@ def _warning(text: str) -> dict[str, str]:
 
 def _layout(workings: Workings, scenario: Scenario) -> dict[str, Any]:
     """The layout that answers; ``why`` where kvroom chose it."""
-    told = (text for text in workings.plan.warnings if text.startswith(CHOSEN))
-    why = next(told, "").removeprefix(CHOSEN).partition(" (--")[0]
+    reasons = (text for text in workings.plan.warnings if text.startswith(CHOSEN))
+    why = next(reasons, "").removeprefix(CHOSEN).partition(" (--")[0]
     if scenario.layout_open and not why:
         why = f"{degrees(workings.plan.scenario)}: tensor ranks within one machine, as most run it"
         if not engine_of(scenario.engine).tensor_parallel:

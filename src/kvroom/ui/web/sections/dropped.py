@@ -64,21 +64,21 @@ def unfolded(data: bytes) -> bytes:
         return data
     packed = zlib.decompressobj(wbits=31)
     try:
-        found = packed.decompress(data, MOST_UNFOLDED)
+        content = packed.decompress(data, MOST_UNFOLDED)
     except zlib.error:
         raise KvroomError("file", "gzip", "is damaged", "Drop the file itself.") from None
     if packed.unconsumed_tail:
         message = f"unfolds to more than {MOST_UNFOLDED:,} bytes"
         raise KvroomError("file", "gzip", message, "Drop the start-up part of the log.")
-    return found
+    return content
 
 
 def _object(data: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(data)
+        value = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def is_config(content: Mapping[str, Any]) -> bool:
@@ -210,19 +210,19 @@ def difference(
     how = f"{abs(ratio - 1):.1%} {'more' if ratio >= 1 else 'fewer'}"
     if not 1 / FAR < ratio < FAR:
         how = f"{ratio:,.3g} times as many"
-    told = (
+    sentence = (
         f"The engine printed {reality.requests(to)} where {reality.requests(engine)} was "
         f"predicted: {how}."
     )
     if abs(ratio - 1) < SLIGHT:
-        told = f"The engine printed {reality.requests(to)}, as predicted."
+        sentence = f"The engine printed {reality.requests(to)}, as predicted."
     reason = f"{ACCOUNTS.get(cause.name, cause.name)}: {cause.reason}" if cause else ""
     if lent and not 1 / FAR < ratio < FAR:
         what = " or ".join(k for k in ("model", "gpu") if k in lent)
         reason = f"most likely another {what} than the one above, which the file does not tell"
         cause = None
     return {
-        "sentence": told,
+        "sentence": sentence,
         "reason": reason,
         "flag": cause.flag if cause else "",
         "account": cause.name if cause else "",

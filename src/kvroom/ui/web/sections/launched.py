@@ -14,15 +14,15 @@ from kvroom.scenario.scenario import Scenario
 
 def answer(scenario: Scenario) -> dict[str, Any]:
     """``forms``, each with its ``text``, and ``notes``; ``refused`` why there is none but ours."""
-    told = {"form": "kvroom", "text": command(scenario)}
+    own_form = {"form": "kvroom", "text": command(scenario)}
     workings = api.workings(scenario, paths=False, hub=False)
     try:
-        made = engine_command(workings)
+        start = engine_command(workings)
     except KvroomError as error:
-        return {"forms": [told], "notes": [], "refused": error.as_dict()}
+        return {"forms": [own_form], "notes": [], "refused": error.as_dict()}
     return {
-        "forms": [*({"form": form, "text": text} for form, text in _texts(made)), told],
-        "notes": list(made.notes),
+        "forms": [*({"form": form, "text": text} for form, text in _texts(start)), own_form],
+        "notes": list(start.notes),
         "refused": None,
     }
 

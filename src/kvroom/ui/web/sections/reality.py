@@ -107,8 +107,8 @@ def against(stairs: list[dict[str, Any]], engine_says: float) -> str:
     taken = sorted(
         (stair for stair in stairs if not stair["level"] and stair["change"] < 0), key=_change
     )
-    kept = ", ".join(f"{s['label']} {requests(-s['change'])}" for s in taken)
-    came = f"From arithmetic's {requests(top)} the estimate takes off: {kept}."
+    steps = ", ".join(f"{s['label']} {requests(-s['change'])}" for s in taken)
+    came = f"From arithmetic's {requests(top)} the estimate takes off: {steps}."
     if engine_says > top:
         return (
             f"{shown} is more than arithmetic has room for ({requests(top)}): your engine has another "
@@ -156,12 +156,12 @@ def data(workings: Workings) -> dict[str, Any]:
         if stair["level"] or abs(stair["change"]) > SLIGHT * stair["from"]
     ]
     workload = workings.plan.scenario.workload
-    told = asdict(workload) if workload else {}
+    lengths = asdict(workload) if workload else {}
     chosen = next(
         (
             length["id"]
             for length in LENGTHS
-            if all(told.get(key) == value for key, value in length["workload"].items())
+            if all(lengths.get(key) == value for key, value in length["workload"].items())
         ),
         "",
     )

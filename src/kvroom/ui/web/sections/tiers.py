@@ -98,7 +98,7 @@ def rungs(machine: Machine) -> list[dict[str, Any]]:
     one base of all ratios. Below the device a rate is what one GPU alone gets through the host link."""
     base = next(rung.tier for rung in ladder(machine) if rung.tier.name in OWN)
     name = NAMES.get(base.name, base.name)
-    found = []
+    rungs_found = []
     for rung in ladder(machine):
         tier = rung.tier
         size = rate = ""
@@ -108,7 +108,7 @@ def rungs(machine: Machine) -> list[dict[str, Any]]:
             rate = _against(own, base.bytes_per_s, ("faster", "slower"), name)
             if rate and own and tier.bytes_per_s and own < tier.bytes_per_s:
                 rate += ", through the host link"
-        found.append(
+        rungs_found.append(
             {
                 "name": tier.name,
                 "label": NAMES.get(tier.name, tier.name),
@@ -117,7 +117,7 @@ def rungs(machine: Machine) -> list[dict[str, Any]]:
                 "against": rate,
             }
         )
-    return found
+    return rungs_found
 
 
 def _against(value: float | None, base: float | None, words: tuple[str, str], name: str) -> str:
@@ -143,9 +143,9 @@ def sentence(workings: Workings) -> str:
     """What the picture shows at the asked length, for whoever does not see it."""
     found = tiers_of(workings)
     names = " → ".join(NAMES.get(t["name"], t["name"]) for t in found["tiers"])
-    told = f"From fast and small to slow and large: {names}."
+    text = f"From fast and small to slow and large: {names}."
     if not found.get("crossings"):
-        return told
+        return text
     tokens = show_tokens(found["prompt_tokens"])
     ways = ", ".join(
         f"{show_seconds(c['fetch_s'])} from {NAMES.get(c['name'], c['name'])}"
@@ -153,7 +153,7 @@ def sentence(workings: Workings) -> str:
     )
     again = show_seconds(found["recompute_s"])
     return (
-        f"{told} The cache of {tokens} tokens is back in {ways}; computing it anew takes {again}."
+        f"{text} The cache of {tokens} tokens is back in {ways}; computing it anew takes {again}."
     )
 
 
