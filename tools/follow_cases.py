@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 NEED_WHOLE = frozenset(
     (
         "deepseek-v4-flash",
-        "llama-4-scout",
         "mimo-v2-flash",
         "nemotron-3-nano-30b-a3b",
         "nemotron-nano-9b-v2",
