@@ -20,7 +20,6 @@ NEED_WHOLE = frozenset(
         "nemotron-3-nano-30b-a3b",
         "nemotron-nano-9b-v2",
         "qwen3-next-80b-a3b",
-        "qwen3-vl-8b",
         "qwen3.5-9b",
     )
 )

@@ -1,8 +1,9 @@
 """What releases said of themselves: one file an engine in ``tests/golden/followed``.
 
 Of a case it holds the figures by the release from which they were the same up to the next one named (null:
-that release could not be asked it); ``releases`` are those that were asked. Runs of the scheduler's scripts,
-which lie in ``tests/golden/vllm_scheduler.json``, are held likewise: steps, totals, each request's figures.
+that release could not be asked it); ``releases`` are those that were asked, ``alike`` those whose source is
+another's but for files that have no part in it. Runs of the scheduler's scripts, which lie in
+``tests/golden/vllm_scheduler.json``, are held likewise: steps, totals, each request's figures.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class FollowedRows:
         if self.path.is_file():
             data = json.loads(self.path.read_text())
         self.releases: list[str] = data["releases"]
+        self.alike: dict[str, str] = data.get("alike", {})
         self.scenarios = {row["name"]: row["scenario"] for row in data["cases"]}
         self.cases = self._unrolled(data["cases"])
         self.scripts = self._unrolled(data["scripts"])
@@ -61,6 +63,7 @@ class FollowedRows:
         """A release's rows (``name``, ``scenario``, ``figures``) in place of what it said before. A case that
         is asked otherwise now has nothing of the others."""
         self.releases = sorted({*self.releases, version}, key=in_order)
+        self.alike.pop(version, None)
         for said in (*self.cases.values(), *self.scripts.values()):
             said.pop(version, None)
         for row in rows:
@@ -73,17 +76,22 @@ class FollowedRows:
             self.scripts.setdefault(name, {})[version] = json.loads(json.dumps(served))
 
     def of(self, version: str) -> Iterator[tuple[str, Any, list[Any]]]:
-        """Name, scenario and figures of each case that ``version`` was asked."""
+        """Name, scenario and figures of each case that ``version``, or one alike, was asked."""
+        version = self.alike.get(version, version)
         for name, figures in self.cases.items():
             if figures.get(version) is not None:
                 yield name, self.scenarios[name], figures[version]
 
+    def runs(self, version: str) -> dict[str, Any]:
+        """The runs of scripts that ``version``, or one alike, was asked to make."""
+        version = self.alike.get(version, version)
+        found = {name: runs.get(version) for name, runs in self.scripts.items()}
+        return {name: run for name, run in found.items() if run is not None}
+
     def write(self) -> Path:
         """Write the file, a row a line."""
-        parts = [
-            f' "engine": {json.dumps(self.engine)}',
-            f' "releases": {json.dumps(self.releases)}',
-        ]
+        heads = {"engine": self.engine, "releases": self.releases, "alike": self.alike}
+        parts = [f' "{key}": {json.dumps(value)}' for key, value in heads.items() if value]
         for key, said in (("cases", self.cases), ("scripts", self.scripts)):
             rows = ",\n".join(f"  {json.dumps(row)}" for row in self._rolled(said))
             parts.append(f' "{key}": [\n{rows}\n ]' if rows else f' "{key}": []')

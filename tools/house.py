@@ -1,7 +1,8 @@
 """How the house stands: ``python tools/house.py`` prints its measures, which tests hold to their limits.
 
-Files, lines, the median and the largest module, class names that stand twice, one-letter names, engines'
-names outside their folders, and circles of imports (those for types and those within functions counted).
+Files, lines, the median and the largest module, class names that stand twice, one-letter names, names that
+do not say what they hold, engines' names outside their folders, and circles of imports (those for types and
+those within functions counted).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 from statistics import median
 
 SOURCE = Path(__file__).parents[1] / "src" / "kvroom"
+VAGUE = frozenset(("asked", "found", "given", "held", "kept", "known", "made", "said", "told"))
+"""Participles in place of a noun: they say what was done to a thing, and not what it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,7 @@ class House:
     modules: Mapping[str, int]
     class_twice: Mapping[str, list[str]]
     one_letter: float
+    vague: float
     engine_names: list[str]
     circles: list[list[str]]
     untyped: list[str]
@@ -38,6 +42,7 @@ class House:
         yield "largest module", f"{self.modules[largest]} lines ({largest})"
         yield "class names that stand twice", _listed(self.class_twice)
         yield "one-letter names", f"{self.one_letter:.1%} of all names"
+        yield "names like found, made, told", f"{self.vague:.1%} of all names"
         yield "engines' names outside engines/ and data", _listed(self.engine_names)
         yield "circles of imports", _listed([" → ".join(circle) for circle in self.circles])
         yield "Any in scenario/", _listed(self.untyped)
@@ -52,7 +57,7 @@ def measured(source: Path = SOURCE) -> House:
     trees = {_name(path, source): ast.parse(path.read_text("utf-8")) for path in _files(source)}
     lines = {_name(path, source): path.read_text("utf-8").count("\n") for path in _files(source)}
     classes: dict[str, list[str]] = defaultdict(list)
-    names = letters = 0
+    names = letters = vague = 0
     for module, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
@@ -61,10 +66,12 @@ def measured(source: Path = SOURCE) -> House:
             if isinstance(node, ast.Name | ast.arg) and name is not None:
                 names += 1
                 letters += len(name) == 1 and name != "_"
+                vague += name in VAGUE
     return House(
         modules=lines,
         class_twice={name: places for name, places in classes.items() if len(places) > 1},
         one_letter=letters / names,
+        vague=vague / names,
         engine_names=_engine_names(trees, source),
         circles=_circles(
             {module: set(_imports(module, tree, trees)) for module, tree in trees.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,6 +42,21 @@ class StartRefused(KvroomError):
     """What is asked for would have the engine refuse to start."""
 
     exit_status = 3
+
+
+_WORD = re.compile(r"[a-z]+")
+_KEYS = frozenset(("tp", "pp", "dp", "ep", "dcp"))
+
+
+def as_sentence(clause: str) -> str:
+    """``clause`` as a sentence: a full stop behind it, and a capital letter in front, unless it begins with a
+    name that has its own spelling (a program, a width). A flag or a key that begins it is set."""
+    if not clause:
+        return ""
+    first = clause.partition(" ")[0].rstrip(",:")
+    named = first in _KEYS or first.startswith("-") or "=" in first or "_" in first
+    begin = clause[0].upper() if _WORD.fullmatch(first) and not named else clause[0]
+    return f"{'Set ' if named else ''}{begin}{clause[1:].rstrip('.')}."
 
 
 def one_line(text: str, limit: int = 600) -> str:

@@ -36,7 +36,7 @@ def test_the_measures_see_what_they_look_for(tmp_path: Path):
     (package / "engines").mkdir(parents=True)
     (package / "scenario").mkdir()
     (package / "engines" / "registry.json").write_text('{"engines": {"vllm": {}}}')
-    (package / "one.py").write_text("from kvroom.two import Twin\n\nx = Twin\n")
+    (package / "one.py").write_text("from kvroom.two import Twin\n\nx = found = Twin\n")
     (package / "two.py").write_text(
         'def late():\n    from kvroom.one import x\n\n    return x == "vllm"\n\n\nclass Twin:\n    pass\n'
     )
@@ -47,3 +47,4 @@ def test_the_measures_see_what_they_look_for(tmp_path: Path):
     assert house.engine_names == ["kvroom.two:4"]
     assert house.untyped == ["kvroom.scenario.three:2"]
     assert house.one_letter > 0.3
+    assert house.vague > 0.1

@@ -122,6 +122,13 @@ def drawn(seed: int, release: str, names: list[str] | None = None) -> Load:
         "engine_version": release,
         "engine_args": args,
     }
+    return Load(f"{seed}: {name}", scenario, chats(dice, context))
+
+
+def chats(
+    dice: random.Random, context: int
+) -> list[tuple[int, tuple[Run, ...], tuple[Run, ...], int]]:
+    """Requests that share prefixes or go on where earlier ones ended, none longer than ``context``."""
     prefixes = [(100_000 * (n + 1), dice.randint(40, context // 3)) for n in range(6)]
     requests: list[Any] = []
     fresh, step = 10_000_000, 0
@@ -138,4 +145,4 @@ def drawn(seed: int, release: str, names: list[str] | None = None) -> Load:
             prompt = [(fresh, own)]
         requests.append((step, tuple(prompt), ((fresh + own, answer),), dice.choice([0, 0, 1, 2])))
         fresh += own + answer
-    return Load(f"{seed}: {name}", scenario, requests)
+    return requests

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine import models, server
+from engine import models, server, unseen
 from engine.compared import compared, planned
 from engine.loads import MODELS, drawn
 from kvroom import api
@@ -50,6 +50,13 @@ def test_what_its_scheduler_is_spared_decides_nothing(
     with installed(server.PYTHON, planned(loads[0]), ProcessLimits(answer_s=900.0)) as whole:
         for load in loads:
             assert compared(whole, load).engine == compared(engine, load).engine
+
+
+@pytest.mark.parametrize("row", unseen.ROWS, ids=lambda row: row["name"])
+def test_it_still_answers_models_that_no_other_test_has(
+    engine: InstalledEngine, row: unseen.Row
+) -> None:
+    assert unseen.ask(engine, row) == row
 
 
 def test_a_simulation_is_the_same_by_both() -> None:

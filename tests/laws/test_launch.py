@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 from dataclasses import replace
 
@@ -9,14 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
-from kvroom.launchers.commands import read_command, starts_of
+from kvroom.launchers.commands import read_command, read_start, starts_of
 from kvroom.launchers.engine_command import engine_command
 from kvroom.launchers.helm import values, yaml
 from kvroom.launchers.launch import launch, shell, stated
 from kvroom.launchers.objects import manifests
 from kvroom.launchers.yaml_documents import yaml_documents
 from kvroom.planner.plan import work
+from kvroom.scenario.offload import from_flags, parse_tiers
 from kvroom.scenario.scenario import Scenario
 
 CARDS = ("H100-SXM", "A100-SXM-80", "L40S", "RTX-4090", "B200-SXM")
@@ -310,7 +313,120 @@ def test_tiers_are_written_as_the_engine_calls_them() -> None:
     assert "--enable-hierarchical-cache" in text
     assert "--hicache-storage-backend file" in text
     made = engine_command(work(Scenario.from_dict(asked | host | {"engine": "tensorrt-llm"})))
-    assert any("tiers are not written" in note for note in made.notes)
+    assert any("the tier host is not written" in note for note in made.notes)
+
+
+RELEASES = {
+    "vllm": ("0.33.0", "0.20.0", "0.14.0", "0.13.0", "0.11.0", "0.10.0", "0.8.5"),
+    "sglang": ("0.5.23", "0.5.9", "0.5.1", "0.4.10", "0.4.9"),
+}
+BELOW = (
+    ["host:64GB"], ["host:64GB", "nvme:1TB"], ["lmcache:64GB"], ["hicache", "nvme:1TB:prefetch=timeout"],
+    ["host:64GB:kv_dtype=fp8:write=back"], ["native:64GB:write=selective"], ["hicache", "network"],
+    ["nvme:1TB"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", RELEASES)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_command_has_no_flag_that_its_release_lacks(engine: str, data: st.DataObject) -> None:
+    """Whatever is asked of whichever release: refused in a sentence, or written in words it knows; keys of a
+    tier are among them, or in a note."""
+    version = data.draw(st.sampled_from(RELEASES[engine]))
+    question = data.draw(questions(engine)).to_dict() | {"engine_version": version}
+    question.pop("tiers", None)
+    asked = data.draw(st.sampled_from((None, *BELOW)))
+    try:
+        made = engine_command(
+            work(Scenario.from_dict(question | ({"tiers": asked} if asked else {})))
+        )
+    except KvroomError:
+        return
+    names = engine_of(engine).command.names
+    for text in (made.command, *made.manifests.values()):
+        for flag in set(re.findall(r"--([a-z][a-z0-9-]+)", text)):
+            assert not names.lacks(flag.replace("-", "_"), version), (flag, version)
+    for tier in parse_tiers("tiers", asked or []):
+        told = [note for note in made.notes if f"the tier {tier.kind} is not written" in note]
+        engines = made.scenario.get("dp", 1)
+        ranks = made.scenario.get("tp", 1) * made.scenario.get("pp", 1) * engines
+        argv = [word for word in made.argv if not word.startswith("#")]
+        read = read_start(next(iter(starts_of(shlex.join(argv), {}))), {}).keys
+        found = {
+            each["kind"]: each for each in from_flags(read.get("engine_args", {}), ranks, engines)
+        }
+        assert tier.kind in found or told, (tier, made.command)
+        for key in ("write", "kv_dtype", "prefetch", "chunk_tokens"):
+            value = getattr(tier, key)
+            same = value is None or (found.get(tier.kind) or {}).get(key) == value
+            assert same or told or any(key in note for note in made.notes), (key, made.command)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "key", "why"),
+    [
+        (
+            "vllm",
+            "0.9.1",
+            {"dcp": 2, "tp": 8},
+            r"--decode-context-parallel-size came with 0\.10\.2",
+        ),
+        ("sglang", "0.5.9", {"dcp": 2, "tp": 8}, r"--dcp-size came with 0\.5\.15"),
+        ("vllm", "0.8.5", {"engine_args": {"kv_cache_memory_bytes": 10**10}}, "came with 0.10.2"),
+    ],
+)
+def test_what_a_release_has_no_flag_for_is_refused(engine, version, key, why) -> None:
+    asked = {"model": "deepseek-v3", "gpu": "B200-SXM", "context_tokens": 8192, "engine": engine}
+    asked |= {"engine_version": version, "tp": 8}
+    with pytest.raises(KvroomError, match=why):
+        engine_command(work(Scenario.from_dict(asked | key)))
+
+
+def test_offloading_is_written_as_its_release_has_it() -> None:
+    asked = {
+        "model": "llama-3-8b",
+        "gpu": "H100-SXM",
+        "context_tokens": 8192,
+        "tiers": ["host:64GB"],
+    }
+
+    def flags(version: str) -> tuple[str, tuple[str, ...]]:
+        made = engine_command(work(Scenario.from_dict(asked | {"engine_version": version})))
+        return made.command, made.notes
+
+    for version in ("0.11.0", "0.11.2", "0.13.0"):
+        text, _ = flags(version)
+        assert '"num_cpu_blocks":' in text
+        assert "--kv-offloading" not in text
+    text, _ = flags("0.14.0")
+    assert "--kv-offloading-backend native" in text
+    text, notes = flags("0.10.2")
+    assert (
+        "the tier host is not written: vLLM 0.10.2 has no flag for it (0.11.0 brings one)" in notes
+    )
+    args = {"kv_offloading_size": 10, "kv_offloading_backend": "native"}
+    verdict = work(Scenario.from_dict({**asked, "tiers": None, "engine_version": "0.13.0",
+                                       "engine_args": args})).plan.verdict  # fmt: skip
+    assert verdict.status == "would_not_start"
+    assert "offloaded_blocks" in {reason.rule for reason in verdict.reasons}
+
+
+@pytest.mark.parametrize(
+    ("engine", "tiers", "why"),
+    [
+        (
+            "vllm",
+            ["host:64GB", "nvme:1TB:prefetch=timeout"],
+            "tiers.prefetch: 'timeout' is SGLang's",
+        ),
+        ("sglang", ["nvme:1TB"], "is read through host memory, of which there is none"),
+    ],
+)
+def test_launch_refuses_the_tiers_that_simulate_refuses(engine, tiers, why) -> None:
+    asked = {"model": "llama-3-8b", "gpu": "H100-SXM", "context_tokens": 8192, "engine": engine}
+    with pytest.raises(KvroomError, match=why):
+        engine_command(work(Scenario.from_dict(asked | {"tiers": tiers})))
 
 
 def test_a_deployment_has_probes_shared_memory_and_cards() -> None:

@@ -224,7 +224,6 @@ def test_each_of_the_list_is_read_and_said(name):
     ("keys", "field"),
     [
         ({"policy": "hpo"}, "a.policy"),
-        ({"policy": "hpa"}, "a.metrics"),
         ({"policy": "hpa", "metrics": {}}, "a.metrics"),
         ({"policy": "hpa", "metrics": {"waitng": 1}}, "a.metrics"),
         ({"policy": "hpa", "metrics": {"waiting": 0}}, "a.metrics.waiting"),
@@ -233,13 +232,21 @@ def test_each_of_the_list_is_read_and_said(name):
         ({"policy": "hpa", "metrics": {"waiting": 1}, "polling": 5}, "a"),
         ({"policy": "keda", "metrics": {"waiting": 1}, "settings": {"poling": 5}}, "a.settings"),
         ({"policy": "keda", "min": 0, "metrics": {"kv": 0.8}}, "a.metrics"),
-        ({"policy": "dynamo-throughput"}, "a.rps"),
         ({"grace_s": -1}, "a.grace_s"),
     ],
 )
 def test_what_does_not_go_together_is_refused(keys, field):
     with pytest.raises(KvroomError) as caught:
         Autoscaling.parse("a", keys)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"), [("hpa", "a.metrics"), ("dynamo-throughput", "a.rps")]
+)
+def test_what_it_goes_by_is_asked_for_when_it_is_to_scale(policy, field):
+    with pytest.raises(KvroomError) as caught:
+        Autoscaling.parse("a", {"policy": policy}).check_targets("a")
     assert caught.value.field == field
 
 

@@ -359,3 +359,85 @@ def test_a_fix_leaves_a_length_that_can_be_used(tmp_path: Path, model: str, gpu:
         return
     assert row.flags.get("--max-model-len", 4096) >= 4096
     assert not _row(tmp_path, "b.sh", f"{command} {row.fix}", gpu=gpu).is_finding
+
+
+@pytest.mark.parametrize(
+    ("image", "args", "says"),
+    [
+        (
+            "vllm/vllm-openai:v0.11.0",
+            "--kv-offloading-size=10",
+            "--kv-offloading-size came with 0.11.1",
+        ),
+        ("vllm/vllm-openai:v0.20.0", "--swap-space=4", "--swap-space went after"),
+        ("vllm/vllm-openai:v0.20.0", "--disable-log-requests", "--disable-log-requests went after"),
+        ("lmsysorg/sglang:v0.4.9-cu126", "--hicache-storage-backend=file", "came with 0.4.9.post3"),
+    ],
+)
+def test_a_flag_of_another_release_is_a_finding(
+    tmp_path: Path, image: str, args: str, says: str
+) -> None:
+    model = "--model-path" if "sglang" in image else "--model"
+    start = "python3 -m sglang.launch_server " if "sglang" in image else ""
+    row = _row(tmp_path, "a.sh", f"docker run {image} {start}{model} Qwen/Qwen3-8B {args}\n")
+    assert (row.status, row.is_finding) == ("would_not_start", True)
+    assert says in row.reason
+    assert "take a release" in row.fix
+
+
+def test_a_build_between_releases_may_have_any_flag(tmp_path: Path) -> None:
+    command = (
+        "docker run vllm/vllm-openai:v0.11.0rc2 --model Qwen/Qwen3-8B --kv-offloading-size 10\n"
+    )
+    assert _row(tmp_path, "a.sh", command).status == "fits"
+
+
+def test_a_flag_that_went_is_told_where_no_release_is_named(tmp_path: Path) -> None:
+    row = _row(tmp_path, "a.sh", "vllm serve Qwen/Qwen3-8B --swap-space 4\n")
+    assert row.status == "fits"
+    assert any(note.startswith("swap_space went after ") for note in row.warnings)
+
+
+@pytest.mark.parametrize(
+    ("comment", "flags", "key", "value"),
+    [
+        ({"model": "llama-3.1-8b"}, "", "model", "Qwen/Qwen3-8B"),
+        ({"weight_dtype": "int4"}, " --quantization fp8", "weight_dtype", "fp8"),
+        ({"tp": 4}, " -tp 2", "tp", 2),
+        (
+            {"tiers": [{"kind": "host", "bytes": 64 * 10**9}]},
+            " --kv-offloading-backend native --kv-offloading-size 5",
+            "tiers",
+            [{"kind": "host", "bytes": 5 * 2**30, "per_rank": True}],
+        ),
+        ({"tiers": [{"kind": "host", "bytes": 64 * 10**9}]}, "", "tiers", None),
+    ],
+)
+def test_flags_win_over_the_comment_and_the_difference_is_told(
+    tmp_path: Path, comment: dict[str, object], flags: str, key: str, value: object
+) -> None:
+    text = f"# kvroom: {json.dumps(comment)}\nvllm serve Qwen/Qwen3-8B{flags}\n"
+    row = _row(tmp_path, "a.sh", text, engine_version="0.33.0")
+    assert row.scenario is not None
+    assert row.scenario.get(key) == value
+    assert any(note.startswith(f"the comment says {key} ") for note in row.warnings)
+
+
+def test_a_part_of_a_gb_is_nothing_that_hicache_takes(tmp_path: Path) -> None:
+    start = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --enable-hierarchical-cache"
+    row = _row(tmp_path, "a.sh", f"{start} --hicache-size 12.5\n")
+    assert row.status == "would_not_start"
+    assert row.fix == "--hicache-size 12"
+    assert _row(tmp_path, "a.sh", f"{start} --hicache-size 12\n").status == "fits"
+
+
+def test_a_dynamo_services_own_variables_reach_its_container(tmp_path: Path) -> None:
+    text = (
+        "kind: DynamoGraphDeployment\nspec:\n  envs: [{name: LENGTH, value: '8192'}]\n  services:\n"
+        "    Worker:\n      envs: [{name: MODEL, value: Qwen/Qwen3-8B}]\n      extraPodSpec:\n"
+        "        mainContainer:\n          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.7.0\n"
+        "          command: [python3, -m, dynamo.vllm]\n"
+        "          args: [--model, $(MODEL), --max-model-len, $(LENGTH)]\n"
+    )
+    row = _row(tmp_path, "graph.yaml", text)
+    assert (row.model, row.status, row.line) == ("Qwen/Qwen3-8B", "fits", 9)

@@ -91,6 +91,13 @@ def test_what_is_wrong_with_a_day_is_told(text, message):
         day(text)
 
 
+@pytest.mark.parametrize("text", ["day:2", "day:1e6:peak=2"])
+def test_a_day_says_in_which_time_so_many_come(text):
+    with pytest.raises(KvroomError, match="does not say how many come in which time") as told:
+        parse(f"arrivals={text},input=10,output=2")
+    assert "/day" in told.value.fix
+
+
 @pytest.mark.parametrize("text", ["day:-3/day", "day:0/day", "day:1e12/day"])
 def test_a_rate_that_is_none_is_told_in_its_own_unit(text):
     with pytest.raises(KvroomError, match=r"is outside 0\.0864/day to 8\.64e\+10/day") as told:

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from kvroom.errors import KvroomError, did_you_mean, nearest, shortened
+from kvroom.errors import KvroomError, as_sentence, did_you_mean, nearest, shortened
 
 
 def test_one_sentence_and_its_fix():
@@ -60,3 +60,19 @@ def test_nearest_names_ignore_case():
     assert nearest("LLAMA-3-70B", ["llama-3-70b", "falcon-7b"]) == ["llama-3-70b"]
     assert did_you_mean("zzz", ["abc"], "See the list.") == "See the list."
     assert did_you_mean("abd", ["abc"], "") == "Did you mean abc?"
+
+
+@pytest.mark.parametrize(
+    ("clause", "said"),
+    [
+        ("lower the share", "Lower the share."),
+        ("max_num_seqs=844 or fewer", "Set max_num_seqs=844 or fewer."),
+        ("tp 2 or 4", "Set tp 2 or 4."),
+        ("--max-model-len 8192", "Set --max-model-len 8192."),
+        ("vLLM 0.9.0 or older", "vLLM 0.9.0 or older."),
+        ("fp8 weights would hold them", "fp8 weights would hold them."),
+        ("", ""),
+    ],
+)
+def test_names_keep_their_spelling_at_the_beginning_of_a_sentence(clause, said):
+    assert as_sentence(clause) == said

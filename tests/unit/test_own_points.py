@@ -97,3 +97,22 @@ def test_no_measurement_makes_a_step_quicker_than_the_card_reads():
     asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "context_tokens": 8192, "concurrency": 1}
     step = kvroom.plan(**asked, calibration=times).step
     assert step.seconds >= 16e9 / 3.36e12
+
+
+@pytest.mark.parametrize(
+    ("point", "value"),
+    [
+        ({"tpot_s": -0.1, "input_tokens": 10, "output_tokens": 5, "gpu": "B200-SXM"}, -0.1),
+        ({"tpot_s": 0.1, "inptu_tokens": 10, "gpu": "B200-SXM"}, "inptu_tokens"),
+        ({"step_s": 0.1, "tpots_s": 0.1, "context_tokens": 4096}, "tpots_s"),
+    ],
+)
+def test_a_point_that_is_of_other_hardware_is_read_all_the_same(point, value):
+    with pytest.raises(KvroomError) as told:
+        plan(file(point))
+    assert told.value.value == value
+
+
+def test_what_another_tool_adds_to_a_point_is_left_alone():
+    point = {"step_s": 0.1, "concurrency": 16, "context_tokens": 4096, "run_by": "us"}
+    assert plan(file(point)).step != plan().step

@@ -100,6 +100,10 @@ def test_any_key_of_the_autoscaler_can_be_swept():
     assert at(threshold, {"max": 2}).fleet.autoscale.max == 2
     spare = asked({"policy": "llm-d", "max": 3})
     assert at(spare, {"kv_spare": 0.2}).fleet.autoscale.setting("kv_spare") == 0.2
+    served = asked({"policy": "dynamo-throughput", "max": 3})  # what is swept need not be said
+    assert at(served, {"rps": 2}).fleet.autoscale.setting("rps") == 2
+    bare = asked({"policy": "hpa", "max": 3})
+    assert at(bare, {"waiting": 3}).fleet.autoscale.metrics == {"waiting": 3}
     several = asked({"policy": "hpa", "max": 3, "metrics": {"kv": 0.7}})
     assert at(several, {"waiting": 3}).fleet.autoscale.metrics == {"kv": 0.7, "waiting": 3}
 

@@ -1,9 +1,14 @@
 """TPOT and TTFT under load: their parts add up, and limits are those of queues."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
+from kvroom.latency.load import held_per_s
+from kvroom.planner.simulate import serve
+from kvroom.workloads.synthetic import of_workload
 from support import asked
 
 
@@ -74,6 +79,18 @@ def test_past_saturation_there_is_no_first_token():
     assert w.times.requests_per_s < 10_000
     assert any("queue without end" in x for x in w.plan.warnings)
     assert w.times.start_s == 0  # nobody starts at once with others
+
+
+def test_what_queues_without_end_is_told_with_the_rate_that_does_not():
+    w = times(workload=load(concurrency=None, requests_per_s=10_000.0))
+    (told,) = (x for x in w.plan.warnings if "queue without end" in x)
+    most = held_per_s(w.timing.clock, w.load)
+    assert f"up to {most:.3g} requests a second do not" in told
+    for share, saturated in ((0.98, False), (1.03, True)):
+        at = times(workload=load(concurrency=None, requests_per_s=share * most))
+        assert at.times.saturated is saturated
+    made = serve(w, of_workload(replace(w.plan.scenario.workload, requests=50)))
+    assert told in made.warnings
 
 
 def test_a_prompt_computed_in_more_chunks_takes_longer():

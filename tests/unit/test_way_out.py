@@ -326,3 +326,15 @@ def test_tracebacks_by_the_thousand_are_no_restarts() -> None:
     told = of(text, gpu="RTX-4090")
     assert told.printed["cuda_graph_bytes"] == GIB // 2
     assert not any("starts over" in note for note in told.notes)
+
+
+def test_a_traceback_of_no_engine_tells_no_stage() -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/home/me/train.py", line 3, in main\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU 0 has a total "
+        "capacity of 23.64 GiB of which 153.69 MiB is free. Including non-PyTorch memory, this process "
+        "has 23.47 GiB memory in use.\n"
+    )
+    told = of(text, gpu="RTX-4090")
+    assert told.sentence.startswith("It ran out of memory as it started: 224 MiB asked")

@@ -26,7 +26,7 @@ from kvroom.engines.start_rules import (
     width_refusals,
 )
 from kvroom.engines.support import Support
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, as_sentence
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
@@ -37,6 +37,10 @@ from kvroom.sharding.layout import Rank
 
 if TYPE_CHECKING:
     from kvroom.engines.serving_rules import ServingRules
+
+
+MORE_ROOM = "take more or larger GPUs, a shorter context_tokens, or narrower weights or cache"
+"""What makes room where memory alone is wanting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,11 +200,15 @@ class Engine:
         return 1
 
     def answer(self, deployment: Deployment) -> EngineAnswer:
-        """Its memory, refused where a start rule refuses."""
+        """Its memory, refused where a start rule refuses; KvroomError of a flag that its release is known
+        not to have."""
+        if self.command is not None:
+            self.command.check_release(deployment.args, deployment.version)
         result = self.memory(deployment)
-        if self.command is not None and (notes := self.command.names.unused(deployment.args)):
+        if self.command is not None and (notes := self.command.told_of(deployment)):
             result = replace(result, warnings=(*result.warnings, *notes))
         refused = (
+            *self._without_flag(deployment),
             *(() if self.ceiling else width_refusals(deployment, self.support, self.label)),
             *refusals(self.start_rules, deployment),
             *self._too_long(deployment),
@@ -208,7 +216,18 @@ class Engine:
         if not refused:
             return result
         every = (*result.refusals, *refused)
-        return replace(result, starts=False, reason=every[0].sentence, refusals=every)
+        return replace(result, starts=False, reason=every[0].reason.clause, refusals=every)
+
+    def _without_flag(self, deployment: Deployment) -> Iterator[StartRefusal]:
+        """Ranks that its release has no flag for."""
+        line = self.command
+        if line is None:
+            return
+        for key, names in line.keys.items():
+            if getattr(deployment.layout, key, 1) > 1:
+                found = line.flag_refusal(names[:1], deployment.version, key)
+                if found is not None:
+                    yield found
 
     def _too_long(self, deployment: Deployment) -> Iterator[StartRefusal]:
         """What it has against requests beyond the model's own limit."""
@@ -243,8 +262,10 @@ class Engine:
     def serving_rules(self, deployment: Deployment, answer: EngineAnswer) -> ServingRules:
         """What serves one data-parallel replica; KvroomError where it would not start."""
         if not (answer.starts or answer.cache_given) or answer.capacity is None:
-            fix = "Take more or larger GPUs, a shorter --context, or narrower weights or cache."
-            raise KvroomError("engine", self.name, f"would not start: {answer.reason}", fix)
+            refused = answer.refusals[0] if answer.refusals else None
+            why = refused.message if refused is not None else answer.reason
+            fix = (refused.fix if refused is not None else "") or MORE_ROOM
+            raise KvroomError("engine", self.name, f"would not start: {why}", as_sentence(fix))
         return self.scheduler_rules(deployment, answer.capacity)
 
     def adapters(

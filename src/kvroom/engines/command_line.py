@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.engines.flag_names import FlagNames, only_serves
-from kvroom.engines.flags import Reader, switch, value_of
+from kvroom.engines.flags import Reader, plain_name, switch, value_of
+from kvroom.engines.start_rules import StartRefusal
+from kvroom.errors import KvroomError
 from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
 from kvroom.scenario.offload import LMCACHE_CHUNK_TOKENS, OffloadTier
@@ -26,6 +28,7 @@ Texts = Mapping[str, str]
 _SWITCH = re.compile(r"(enable|disable|no|skip|use|trust|enforce|return|allow|show|keep|ignore)_")
 """How the names of switches begin, by and large."""
 _OPEN = re.compile(r"\$(?:\{\w|\w|\()|\{\{-?\s*[.$(]")
+BYTES_FLAGS = frozenset(("kv_cache_memory_bytes", "kv_cache_memory"))
 VALUED = frozenset(
     (
         "quantization",
@@ -116,7 +119,7 @@ class StartParts:
 class MachineFlags:
     """How an engine is spread over machines: flags for how many there are, which one this is, the first
     one's address (also for data-parallel ranks, with how many a machine has); what a further one has beside
-    them; and others that say no more than where ranks are. ``since`` is the first release that has them."""
+    them; and others that say no more than where ranks are."""
 
     count: str = ""
     rank: str = ""
@@ -125,7 +128,6 @@ class MachineFlags:
     follower: str = ""
     data_local: str = ""
     data_address: str = ""
-    since: tuple[int, ...] = ()
     others: tuple[str, ...] = ()
 
     @property
@@ -145,11 +147,6 @@ class MachineFlags:
                 ),
             )
         )
-
-    def known_to(self, version: str | None) -> bool:
-        """Whether the engine has them in that release (None: the newest)."""
-        numbers = tuple(int(part) for part in re.findall(r"\d+", version or "")[:2])
-        return bool(self.count) and (not numbers or numbers >= self.since)
 
 
 CommandKeys = tuple[dict[str, Any], list[str], str]
@@ -174,6 +171,20 @@ def lmcache_variables(
     if chunk_tokens not in (None, LMCACHE_CHUNK_TOKENS):
         found["LMCACHE_CHUNK_SIZE"] = str(chunk_tokens)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTiers:
+    """``tiers`` that an engine's flags are to say, of the bytes of ``sizes`` (by kind), for ``ranks`` GPUs
+    with ``engines`` data-parallel ranks, and a release. ``block_bytes``: a block of the GPUs' cache in host
+    memory, all ranks' parts of it."""
+
+    tiers: Sequence[OffloadTier]
+    sizes: Mapping[str, int]
+    ranks: int
+    engines: int = 1
+    version: str | None = None
+    block_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -234,6 +245,8 @@ class CommandLine:
     machine_flags: MachineFlags = field(default_factory=MachineFlags)
     tier_names: frozenset[str] = frozenset()
     """Flags and variables (in lower case) that say tiers."""
+    tiers_since: str = ""
+    """The release that brought its own offloading to host memory; empty: all that are known have it."""
     port: int = 8000
     health: str = "/health"
     """Where a running server says that it is ready."""
@@ -264,8 +277,54 @@ class CommandLine:
             return (self.typed(name if value else f"no_{name}"),)
         value = self.listed(name, value)
         if name in self.names.lists and isinstance(value, list):
-            return self.typed(name), *(map(_word, value) if value else ("[]",))
+            if not value:
+                why = "is empty, which the command line has no way to say"
+                raise KvroomError(f"engine_args.{name}", [], why, "Leave it out, or list one.")
+            return self.typed(name), *map(_word, value)
         return self.typed(name), _word(value)
+
+    def check_release(self, args: Mapping[str, Any], version: str | None) -> None:
+        """Refuse a flag of ``args`` that the release is known not to have. The cache's bytes are also a
+        way to ask for a cache, whatever starts it."""
+        for key, value in args.items():
+            name = plain_name(key)
+            if name in BYTES_FLAGS or value is None:
+                continue
+            if why := self.names.lacks(name, version):
+                raise KvroomError(
+                    f"engine_args.{key}", value, f"is no flag of {self.label} {version}: it {why}",
+                    f"Leave it out, or {self.other_release(name)}.",
+                )  # fmt: skip
+
+    def flag_refusal(
+        self, names: Iterable[str], version: str | None, key: str = ""
+    ) -> StartRefusal | None:
+        """What a release does with flags that it does not have; None where it has them all."""
+        lacking = {name: why for name in names if (why := self.names.lacks(name, version))}
+        if not lacking:
+            return None
+        told = "; ".join(f"{self.typed(name)} {why}" for name, why in lacking.items())
+        releases = dict.fromkeys(self.other_release(name) for name in lacking)
+        each = key or ("it" if len(lacking) == 1 else "them")
+        fix = f"{', '.join(releases)}, or leave {each} out"
+        return StartRefusal(
+            rule="flag",
+            message=f"{self.label} {version} has no such flag: {told}",
+            fix=fix,
+            source=f"{self.label}'s own argument parser, release by release",
+            key=key,
+        )
+
+    def other_release(self, name: str) -> str:
+        """The releases that have the flag of that name."""
+        first, last = self.names.span(name)
+        ends = [f"from {first} on"] if first else []
+        return " ".join(["take a release", *ends, *([f"up to {last}"] if last else [])])
+
+    def told_of(self, deployment: Deployment) -> tuple[str, ...]:
+        """What is to be said of the flags of a deployment."""
+        args = deployment.args
+        return (*self.names.unused(args), *self.names.gone(args, deployment.version))
 
     def is_switch(self, name: str) -> bool:
         """Whether a flag of that name takes no value."""
@@ -337,11 +396,8 @@ class CommandLine:
         """The Scenario with what the engine would decide by itself written out as flags."""
         return scenario
 
-    def tier_flags(
-        self, sizes: Mapping[str, int], ranks: int, asked: Sequence[OffloadTier] = ()
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """(flags, variables) for tiers of so many bytes (host, nvme) of ``ranks`` GPUs, whose keys are
-        ``asked``; nothing where the engine has none for them."""
+    def tier_flags(self, asked: AskedTiers) -> tuple[dict[str, Any], dict[str, str]]:
+        """(flags, variables) for tiers, as the release has them; nothing where it has none for them."""
         return {}, {}
 
     def cache_flags(self, kv_dtype: str) -> dict[str, Any]:

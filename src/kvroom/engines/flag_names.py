@@ -3,7 +3,8 @@
 ``[elsewhere]`` are used, though not for memory (adapters, drafts, scheduling); ``[passed over]`` are known
 and not used: those that only serve (HARMLESS) say nothing, the others are named. ``[aliases]`` are other
 spellings (``name = flag``). ``[switches]``, ``[valued]``, ``[lists]`` tell apart how a command line writes
-them where the name does not.
+them where the name does not. ``[releases]`` are the first and the last release of those that not every
+release has (``name = 0.11.1..`` or ``..0.10.2``), as ``tools/flag_releases.py`` reads them from sources.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 
+from kvroom.engines.flags import plain_name
+from kvroom.engines.releases import published
 from kvroom.records import dataclass
 
 HARMLESS = (  # compiled when it is first searched for
@@ -49,6 +52,7 @@ class FlagNames:
     switches: frozenset[str] = frozenset()
     valued: frozenset[str] = frozenset()
     lists: frozenset[str] = frozenset()
+    releases: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def others(self) -> frozenset[str]:
@@ -57,11 +61,38 @@ class FlagNames:
 
     def unused(self, args: Iterable[str]) -> tuple[str, ...]:
         """What is to be said of those of ``args`` that are known and not used."""
-        names = (name.strip().lstrip("-").replace("-", "_") for name in args)
+        names = map(plain_name, args)
         return tuple(
             f"{name} is not used: it may change speed or memory"
             for name in names
             if name in self.passed_over and not only_serves(name)
+        )
+
+    def span(self, name: str) -> tuple[str, str]:
+        """(the first release that has a flag, the last); "" where that is before or after all known."""
+        first, _, last = self.releases.get(self.aliases.get(name, name), "..").partition("..")
+        return first, last
+
+    def lacks(self, name: str, version: str | None) -> str:
+        """Why a release has no flag of that name, as a clause; "" where it has, or where ``version`` is
+        no release as they are published."""
+        first, last = self.span(name)
+        release, since, until = published(version), published(first), published(last)
+        if release is not None and since is not None and release < since:
+            return f"came with {first}"
+        if release is not None and until is not None and release > until:
+            return f"went after {last}"
+        return ""
+
+    def gone(self, args: Iterable[str], version: str | None) -> tuple[str, ...]:
+        """What is to be said of those of ``args`` that the newest releases lack, where none is named."""
+        if version is not None and version.strip():
+            return ()
+        names = (plain_name(name) for name in args)
+        return tuple(
+            f"{name} went after {last}, and no version is given (--engine-version)"
+            for name in names
+            if (last := self.span(name)[1])
         )
 
 
@@ -92,4 +123,5 @@ def flag_names(package: str, file: str = "flags.ini") -> FlagNames:
         switches=section("switches"),
         valued=section("valued"),
         lists=section("lists"),
+        releases=sections.get("releases", {}),
     )

@@ -23,6 +23,8 @@ _SAYS = {
 }
 STAGE = "stage"
 """The setting that holds the stage which the last frames named."""
+ELSEWHERE = "frames"
+"""The setting that tells of frames in files of other programs."""
 PLAIN = {
     "error: out of memory": r"\w+ error: out of memory.*",
     "'out of memory'": r"Cuda failure (?:\d+ )?'out of memory'.*",
@@ -58,7 +60,12 @@ def memory_shapes(
     figures with the stage that is under way until they are printed, for logs without a traceback.
     """
 
+    inside = f"{package}/"
+
     def frame(record: Record, match: re.Match[str]) -> None:
+        if inside not in match["file"]:
+            record.settings.setdefault(ELSEWHERE, "")
+            return
         stage = frames.get(match["frame"])
         if stage is not None:
             record.settings[STAGE] = inner(record.settings.get(STAGE, ""), stage)
@@ -66,6 +73,8 @@ def memory_shapes(
     def stage_of(record: Record) -> str:
         if record.settings.get(STAGE):
             return str(record.settings[STAGE])
+        if not record.figures and record.settings.keys() == {ELSEWHERE}:
+            return ""  # a traceback of another program: nothing tells how far it had come
         return next((stage for name, stage in printed if name not in record.figures), "serve")
 
     def tried(record: Record, match: re.Match[str]) -> None:
@@ -91,7 +100,7 @@ def memory_shapes(
     return (
         Shape(
             '", line ',
-            rf'File "[^"]*{package}/[^"]*", line \d+, in (?P<frame>\w+)',
+            r'File "(?P<file>[^"]*)", line \d+, in (?P<frame>\w+)',
             quiet=True,
             read=frame,
         ),

@@ -15,6 +15,18 @@ Changes = tuple[tuple[Release, Mapping[str, Any]], ...]
 T = TypeVar("T")
 
 _NUMBER = re.compile(r"\s*[vV]?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?")
+_PUBLISHED = re.compile(
+    r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:\.post(\d{1,3}))?(?:[-+](?!.*(?:rc|dev|nightly|\.nv))[\w.-]+)?"
+)
+
+
+def published(text: str | None) -> tuple[int, int, int, int] | None:
+    """The release that ``text`` names as it was published, and its post-release; its build (``-cu126``) is
+    left aside. None of a candidate or a build between releases, which may have what either has."""
+    match = _PUBLISHED.fullmatch((text or "").strip())
+    if match is None:
+        return None
+    return int(match[1]), int(match[2]), int(match[3] or 0), int(match[4] or 0)
 
 
 def shown(release: Release) -> str:

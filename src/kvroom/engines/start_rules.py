@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
+from kvroom.answer.verdict import Reason
 from kvroom.engines.flags import plain_args, switch
 from kvroom.engines.releases import Release
 from kvroom.engines.support import Support, weights_need
@@ -40,9 +41,9 @@ class StartRefusal:
     key: str = ""
 
     @property
-    def sentence(self) -> str:
-        """Message and fix as one clause."""
-        return f"{self.message}: {self.fix}" if self.fix else self.message
+    def reason(self) -> Reason:
+        """It as a verdict tells it."""
+        return Reason(rule=self.rule, message=self.message, fix=self.fix, source=self.source)
 
 
 class Against(NamedTuple):

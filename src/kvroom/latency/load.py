@@ -19,10 +19,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
+from itertools import pairwise
 from math import ceil, erf, exp, inf, pi, sqrt
+from operator import mul
 from pathlib import Path
 
 from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
+from kvroom.latency.ranks import OpenSteps, most_of, shares, steady
 from kvroom.latency.step_time import Clock
 from kvroom.records import dataclass
 
@@ -41,9 +44,13 @@ SPREAD = (0.84, 0.92, 1.0, 1.08, 1.16)
 all the same would keep all users in step."""
 CHUNK_TOKENS = 8192
 """Prompt tokens that an engine computes in one step, unless it is told otherwise."""
+STEEP = 0.95
+"""How steep a line through two points of a search is taken at most."""
 MANY = 64
 """Prompts a step from which on every step is taken as the mean one."""
 NEARLY = 0.999
+AT_MOST = 0.01
+"""How closely the most requests a second are told."""
 
 
 def error_ratio(metric: str) -> float:
@@ -246,6 +253,20 @@ def served(clock: Clock, load: Load, near: float | None = None) -> Times:
     return as_kept(load, times, times_of, computing_s).first_in(clock.first_ratio)
 
 
+def held_per_s(clock: Clock, load: Load) -> float:
+    """The most requests a second of those that ``load`` says which queue with an end; ``load`` has more."""
+    low, high = 0.0, load.requests_per_s or 0.0
+    full = served(clock, load).requests_per_s  # about as many
+    tries = [share * full for share in (1 - AT_MOST, 1 + AT_MOST) if share * full < high]
+    while high - low > AT_MOST * high:
+        rate = tries.pop(0) if tries else (low + high) / 2
+        if served(clock, replace(load, requests_per_s=rate)).saturated:
+            high = min(high, rate)
+        else:
+            low = max(low, rate)
+    return low
+
+
 def as_kept(
     load: Load,
     times: Times,
@@ -376,6 +397,12 @@ class LoadModel:
     intake_steps: float = 0.0
     start: float = 0.0
 
+    @property
+    def _dealt(self) -> bool:
+        """Whether ranks that step together are dealt open arrivals in turn; later turns come to the rank of
+        those before them."""
+        return self.clock.ranks > 1 and not self.load.thinking_ratio
+
     @cached_property
     def computed_tokens(self) -> float:
         """Prompt tokens that are computed of a request, on average."""
@@ -451,7 +478,7 @@ class LoadModel:
         if mean > MANY:  # their number hardly varies
             return alone + self.step_s(decoding, own + prompts)
         there = mean if elsewhere is None else elsewhere * parts
-        chances = _most_of(mean, ranks, round(own * parts), there)
+        chances = most_of(mean, ranks, round(own * parts), there)
         most = own + sum(many * sum(chance) for many, chance in enumerate(chances)) / parts
         met = own + prompts + (ranks - 1) * there / parts
         met = met / ranks / most if most else 0.0
@@ -587,51 +614,38 @@ class LoadModel:
     def open_arrivals(self, requests_per_s: float) -> Times:
         """Arrivals at ``requests_per_s`` (of all ranks), independent of one another.
 
-        Prompts take ρ = rate × ``prompt_s`` of the time, so what a step gains takes a step over 1 − ρ. Who
-        decodes sees itself beside as many others as decode on average, and after its own prompt, a long
-        step, the prompts that came meanwhile. Who comes waits for the rest of the step under way, longer
-        where steps with prompts follow one another; where prompts fill steps they queue as M/D/1, and for few
-        places as M/G/c. Where that has no steady state, or not enough room, the deployment is saturated: it
-        runs as a loop that fills it.
+        As many prompts begin in a step as come in one (``_open_steps``). Who decodes sees itself beside as
+        many others as decode on average, and after its own prompt, a long step, the prompts that came
+        meanwhile. Who comes waits for the rest of the step under way, longer where steps with prompts follow
+        one another; where prompts fill steps they queue as M/D/1, and for few places as M/G/c. Where that has
+        no steady state, or not enough room, the deployment is saturated: it runs as a loop that fills it.
         """
         rate, slots = requests_per_s / self.dp, max(1.0, self.load.slots / self.dp)
-        decoding = min(1.0, slots)
-        prompts = rate * self.step_s(decoding, 1)
+        decoding, before = min(1.0, slots), None
         for _ in range(ROUNDS):
             seen = min(decoding + 1, slots)
-            step, prompt = self.step_s(seen), self._prompt_s(seen, prompts)
-            if rate * prompt >= NEARLY:
-                return self._as_loop(requests_per_s)
-            whole = step / (1 - rate * prompt)
+            steps = self._open_steps(seen, rate)
+            if steps is None:
+                return self._full()
+            step, whole = self.step_s(seen), steps.mean_s / steps.decodes
+            prompt = (whole - step) / (rate * whole)
             chunks = ceil(1 / self.prompts_at_most(seen))
-            mine = chunks * self.step_s(self._beside(decoding)) + prompt
+            mine = chunks * self.step_s(self._beside(decoding))
+            mine += self._alone_s(decoding, chunks) if self._dealt else prompt
             after = max(0.0, mine - whole) / (1 - rate * prompt) / self.decode_steps
             prompts = rate * (whole + after)
             settled = rate * self.decode_steps * (step + prompts * prompt)
             if settled > 2 * slots:
-                return self._as_loop(requests_per_s)
-            done = abs(settled - decoding) <= CLOSE * max(decoding, 1.0)
-            decoding = settled
-            if done:
+                return self._full()
+            if abs(settled - decoding) <= CLOSE * max(decoding, 1.0):
                 break
-        most = self.prompts_at_most(decoding)
-        chunks = ceil(1 / most)
-        step, prompt = self.step_s(decoding), self._prompt_s(decoding, prompts)
-        beside = self.step_s(self._beside(decoding))
-        long = self.step_s(self._beside(decoding), min(1.0, most))
-        within = min(1.0, rate * (chunks * beside + prompt))  # of the time, steps with prompts
-        rest = (within * long + (1 - within) * min(1.0, decoding) * step) / 2
-        ahead = (
-            self.load.steps_ahead
-            * min(1.0, decoding)
-            * (step + min(1.0, rate * whole) * (long - step))
-        )
-        full = min(NEARLY, rate * self._full_step_s(decoding) / most)
-        queued = rest + ahead + _backlog(full, most) * self._full_step_s(decoding)
-        queued += self._fetching_s(step, decoding)
-        together = min(max(1.0, most), 1 + rate * (rest + ahead))
-        one = self.step_s(self._beside(decoding), 1.0) - beside + (chunks - 1) * self._again_s
-        own = chunks * beside + together * one + self._late_s
+            # The point that stays, on a line through this one and the one before.
+            slope = (settled - before[1]) / (decoding - before[0]) if before else 0.0
+            slope = min(max(slope, 0.0), STEEP)
+            before = decoding, settled
+            decoding = settled + (settled - decoding) * slope / (1 - slope)
+        assert steps is not None  # of the last round
+        own, queued = self._arrived(decoding, rate, prompt, steps)
         waiting = _beyond(decoding, slots, self.load.slots_deviation / sqrt(self.dp))
         held = decoding + rate * own
         if held >= slots or waiting > decoding / 2:
@@ -646,7 +660,142 @@ class LoadModel:
             start_s=0.0,
             requests_per_s=requests_per_s,
             seen=seen,
+            prompt_s=prompt,
         )
+
+    def _arrived(
+        self, decoding: float, rate: float, prompt: float, steps: OpenSteps
+    ) -> tuple[float, float]:
+        """The seconds of the steps that compute a prompt, and those for which it waits before; ``rate`` come
+        to a rank, each of which adds ``prompt`` seconds."""
+        most, beside = self.prompts_at_most(decoding), self.step_s(self._beside(decoding))
+        chunks = ceil(1 / most)
+        if self._dealt:
+            busy = min(1.0, decoding * self.clock.ranks)
+            rest, ahead = busy * steps.rest_s, busy * steps.mean_s
+        else:
+            step, long = self.step_s(decoding), self.step_s(self._beside(decoding), min(1.0, most))
+            within = min(1.0, rate * (chunks * beside + prompt))  # of the time, steps with prompts
+            rest = (within * long + (1 - within) * min(1.0, decoding) * step) / 2
+            ahead = min(1.0, decoding) * (step + min(1.0, rate * steps.mean_s) * (long - step))
+        ahead *= self.load.steps_ahead
+        full = self._full_step_s(decoding)
+        queued = rest + ahead + _backlog(min(NEARLY, rate * full / most), most) * full
+        queued += self._fetching_s(self.step_s(decoding), decoding)
+        company = min(max(0.0, most - 1), rate * (rest + ahead))
+        own = chunks * beside + (1 + company) * self._alone_s(decoding, chunks)
+        if self._dealt:
+            own = self._joined_s(decoding, company) + (chunks - 1) * beside
+            own += self._alone_s(decoding, chunks) * max(0.0, 1 - most)
+        return own + self._late_s, queued
+
+    def _open_steps(self, decoding: float, rate: float) -> OpenSteps | None:
+        """Steps beside ``decoding`` where ``rate`` prompts come to each rank; None where steps that compute
+        the most are too long for that."""
+        most = self.prompts_at_most(decoding)
+        return (
+            self._dealt_steps(decoding, rate, most)
+            if self._dealt
+            else self._own_steps(decoding, rate, most)
+        )
+
+    def _own_steps(self, decoding: float, rate: float, most: float) -> OpenSteps | None:
+        """Those of a rank by itself: as many prompts begin in one as come in one that computes so many (its
+        time over their number falls with that, so there is one answer)."""
+        base = self.step_s(decoding)
+
+        def mean_s(prompts: float) -> float:
+            return base + prompts * self._prompt_s(decoding, prompts)
+
+        low, high = 0.0, most
+        below, above = -rate * base, high - rate * mean_s(high)
+        if above <= 0:
+            return None
+        last, prompts = 0.0, high
+        for _ in range(ROUNDS):  # regula falsi: the end that stays counts half (Illinois)
+            prompts = high - above * (high - low) / (above - below)
+            off = prompts - rate * mean_s(prompts)
+            if abs(off) <= CLOSE / 10 * prompts:
+                break
+            if off > 0:
+                high, above = prompts, off
+                below /= 2 if last > 0 else 1
+            else:
+                low, below = prompts, off
+                above /= 2 if last < 0 else 1
+            last = off
+        return OpenSteps(mean_s=prompts / rate)
+
+    def _dealt_steps(self, decoding: float, rate: float, most: float) -> OpenSteps | None:
+        """Those of ranks that step together and are dealt what comes in turn: in the next step begins what
+        came in this one, so that steps follow one another as a Markov chain, here in its steady state.
+
+        Its states are numbers of prompts (parts of those that fill steps), which a step computes in so many
+        rounds; where prompts are computed apart a rank decodes in steps in which it computes none.
+        """
+        ranks, apart = self.clock.ranks, self.load.apart
+        parts = max(1.0, 1 / most)
+        beside, alone = self._beside(decoding), self.step_s(decoding)
+        states: list[tuple[int, float, float]] = [(0, 1.0, alone)]
+        top, rounds = ceil(most * parts * ranks), 1
+        ends = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n < ranks] + [ranks]
+        while ends[-1] < top:
+            rounds = max(rounds + 1, rounds * 5 // 4)
+            ends.append(min(top, rounds * ranks))
+        for before, end in zip([0, *ends], ends, strict=False):
+            many = (before + 1 + end) / 2
+            fullest = max(1.0, ceil(before + 1) / ranks, many / ranks + 0.5 - 0.5 / ranks)
+            fullest += sqrt(fullest) * self._longest(min(ranks, ceil(many)))
+            fullest = min(most, fullest / parts)
+            step = self._together_s(beside, fullest, many / parts / ranks / fullest)
+            idle = max(0.0, 1 - many / ranks) if apart else 1.0
+            states.append((end, idle, max(alone, step) if apart else step))
+        coming = rate * ranks * parts
+        if coming * states[-1][2] >= top:
+            return None
+        chances = steady([coming * step for _, _, step in states], [end for end, _, _ in states])
+        each = [
+            (chance, idle, step) for chance, (_, idle, step) in zip(chances, states, strict=True)
+        ]
+        mean = sum(chance * step for chance, _, step in each)
+        mean += rate * mean * (ceil(parts) - 1) * self._again_s
+        return OpenSteps(
+            mean_s=mean,
+            rest_s=sum(chance * step * step for chance, _, step in each) / mean / 2,
+            decodes=max(1 - NEARLY, sum(chance * idle for chance, idle, _ in each)),
+        )
+
+    def _longest(self, prompts: int) -> float:
+        """By how much of the mean prompt the longest of so many is longer, on average."""
+        found = self._longer.get(prompts)
+        if found is None:
+            each = sorted(length.computed for length in self.load.lengths)
+            below = [(place / len(each)) ** prompts for place in range(len(each) + 1)]
+            chances = (high - low for low, high in pairwise(below))
+            longest = sum(map(mul, chances, each))
+            found = self._longer[prompts] = longest / self.computed_tokens - 1
+        return found
+
+    @cached_property
+    def _longer(self) -> dict[int, float]:
+        return {1: 0.0}
+
+    def _joined_s(self, decoding: float, company: float) -> float:
+        """The step that computes a prompt beside ``company`` others a rank on average (Poisson), dealt in
+        turn to ranks that step together."""
+        ranks, beside, own = (
+            self.clock.ranks,
+            self._beside(decoding),
+            min(1.0, self.prompts_at_most(decoding)),
+        )
+        mean = company * ranks
+        ends = [(many + 1) * ranks - 1 for many in range(ceil((mean + 6 * sqrt(mean)) / ranks) + 1)]
+        total = 0.0
+        for many, share in enumerate(shares(mean, ends)):
+            others = max(0.0, min(mean, ends[many]) if not many else ends[many] - ranks / 2)
+            met = min(1.0, (own + others) / ranks / (own + many))
+            total += share * self._together_s(beside, own + many, met)
+        return total
 
     @cached_property
     def _variation(self) -> float:
@@ -676,6 +825,15 @@ class LoadModel:
         before = _backlog(full, most) + (full / 2 if most < 1 else 0.0)
         before = min(before, running / 2 / most)
         return own + self._late_s, queued + before * self._full_step_s(decoding)
+
+    def _alone_s(self, decoding: float, chunks: int) -> float:
+        """What one prompt adds to the steps that compute it."""
+        beside = self._beside(decoding)
+        if self._dealt:
+            added = self._together_s(beside, 1.0, 1 / self.clock.ranks)
+        else:
+            added = self.step_s(beside, 1.0)
+        return added - self.step_s(beside) + (chunks - 1) * self._again_s
 
     def _full_step_s(self, decoding: float) -> float:
         """A step whose token budget is used up."""
@@ -711,6 +869,7 @@ class LoadModel:
         start_s: float,
         requests_per_s: float,
         seen: float | None = None,
+        prompt_s: float = 0.0,
         beside: float = 0.0,
         elsewhere: float = 0.0,
     ) -> Times:
@@ -721,7 +880,6 @@ class LoadModel:
                 prompts = elsewhere
             prompt_s = (whole - step) / prompts if prompts else self._prompt_s(beside, 0.0)
         else:
-            prompt_s = self._prompt_s(seen, prompts)
             whole = step + prompts * prompt_s
         return Times(
             tpot_s=whole / gained,
@@ -738,23 +896,6 @@ class LoadModel:
             tokens_a_step=gained,
         )
 
-    def _as_loop(self, requests_per_s: float) -> Times:
-        """Arrivals that a few requests at once cannot keep up with: where prompts share what a step costs
-        (experts of all ranks), the loop of as many as serve them; what is full where that serves too few."""
-        full = self._full()
-        if full.requests_per_s * NEARLY <= requests_per_s:
-            return full
-        low, high = 1.0, float(self._most())
-        for _ in range(ROUNDS):
-            users = (low + high) / 2
-            if self.closed_loop(users).requests_per_s < requests_per_s:
-                low = users
-            else:
-                high = users
-            if high - low <= CLOSE * high:
-                break
-        return replace(self.closed_loop(high), start_s=0.0, requests_per_s=requests_per_s)
-
     def _full(self) -> Times:
         """As many requests at once as have room, and more waiting for ever; nobody started at once."""
         return replace(self.closed_loop(self._most()), saturated=True, start_s=0.0)
@@ -763,34 +904,6 @@ class LoadModel:
         """Requests that can be served at once: each decodes a token of a step's budget at least."""
         budget = self.load.chunk_tokens // self.clock.verified * self.dp
         return max(1, int(min(self.load.slots, budget)))
-
-
-def _most_of(mean: float, ranks: int, own: int, elsewhere: float) -> list[tuple[float, float]]:
-    """By how many more prompts than ``own`` the fullest of ``ranks`` begins in a step, where ``mean`` more
-    begin in the first and ``elsewhere`` in each other (Poisson): the chance of it where the first begins any
-    itself, and where only others do."""
-    mine, others = (_cumulated(each, max(mean, elsewhere), own) for each in (mean, elsewhere))
-    if ranks == 1:
-        others = [1.0] * len(mine)
-    chances, before, before_others = [], 0.0, 0.0
-    for many in range(len(mine) - own):
-        there = others[many + own] ** (ranks - 1)
-        now = mine[many] * there
-        idle = mine[0] * (there - before_others) if many and not own else 0.0
-        chances.append((now - before - idle, idle))
-        before, before_others = now, there
-    total = sum(map(sum, chances))
-    return [(chance / total, idle / total) for chance, idle in chances]
-
-
-def _cumulated(mean: float, longest: float, more: int) -> list[float]:
-    """The chance of at most 0, 1, 2 … (Poisson), for as many as ``longest`` has, and ``more``."""
-    chance, within, found = exp(-mean), 0.0, []
-    for many in range(ceil(longest + 6 * sqrt(longest) + 3) + more):
-        within += chance
-        found.append(min(1.0, within))
-        chance *= mean / (many + 1)
-    return found
 
 
 def _backlog(full: float, most: float) -> float:

@@ -14,7 +14,7 @@ from math import exp, hypot, log, log1p, sqrt
 from typing import Any, NamedTuple
 
 from kvroom.engines.corrections import check
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, did_you_mean, nearest
 from kvroom.hardware import catalogue as hardware
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import SPREAD, Load, lengths_of, served
@@ -27,6 +27,16 @@ from kvroom.units import check_float, check_int, parse_tokens
 
 WHOSE = ("model", "gpu", "engine", "tp")
 METRICS = {"step_s": "step", "tpot_s": "tpot", "ttft_s": "ttft"}
+KEYS = (
+    *WHOSE,
+    *METRICS,
+    "concurrency",
+    "context_tokens",
+    "input_tokens",
+    "output_tokens",
+    "source",
+)
+"""What a point may say; a key that is like none of them is another tool's."""
 
 
 class Lie(NamedTuple):
@@ -69,8 +79,7 @@ def points_for(value: Any, deployment: Deployment, model: Any) -> list[Mapping[s
     ):
         raise KvroomError("calibration.times", times, "holds no list of points", _FIX)
     for point in points:
-        if not any(metric in point for metric in METRICS):
-            raise KvroomError("calibration.times.points", point, "says no time", _FIX)
+        _check(point)
     return [
         point
         for point in points
@@ -79,6 +88,20 @@ def points_for(value: Any, deployment: Deployment, model: Any) -> list[Mapping[s
         and (point.get("gpu") is None or _is_card(point["gpu"], deployment.device.name))
         and (point.get("model") in (None, model) or _is_model(point["model"], deployment.model))
     ]
+
+
+def _check(point: Mapping[str, Any]) -> None:
+    """KvroomError where a point says no time, one that cannot be, or a key that is none of its own but is
+    like one."""
+    for key in point:
+        if key not in KEYS and nearest(str(key), KEYS):
+            fix = did_you_mean(str(key), KEYS, "")
+            raise KvroomError("calibration.times.points", key, "is no key of a point", fix)
+    if not any(metric in point for metric in METRICS):
+        raise KvroomError("calibration.times.points", point, "says no time", _FIX)
+    for metric in METRICS:
+        if metric in point:
+            _seconds(point, metric)
 
 
 def _is_card(said: Any, name: str) -> bool:

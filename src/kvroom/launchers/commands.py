@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kvroom.engines.command_line import unset_variable
+from kvroom.engines.command_line import AskedTiers, unset_variable
 from kvroom.engines.drafting import speculation_of
 from kvroom.engines.registry import command_lines, engine_of
 from kvroom.errors import KvroomError
 from kvroom.launchers.flag_words import FlagReader
-from kvroom.launchers.launch import REST
+from kvroom.launchers.launch import REST, model_word
 from kvroom.launchers.launched import Launched
 from kvroom.launchers.manifests import is_manifest, manifest_launches
 from kvroom.launchers.nearby import MAX_CHARACTERS, NOWHERE, Nearby
@@ -26,6 +26,9 @@ from kvroom.launchers.starts import Start, interpolated, script_starts, words_st
 from kvroom.launchers.unit_files import kind_of, unit_launches
 from kvroom.launchers.yaml_documents import TEMPLATE_FIX, is_template
 from kvroom.records import dataclass
+from kvroom.scenario.offload import from_flags as tiers_of_flags
+from kvroom.scenario.offload import parse_tiers
+from kvroom.scenario.speculation import SpeculativeDecoding
 
 _COMPOSE = re.compile(r"^services:\s*$", re.MULTILINE)
 """A compose file, which takes variables from ``.env`` beside it."""
@@ -35,11 +38,13 @@ _COMPOSE = re.compile(r"^services:\s*$", re.MULTILINE)
 class Command:
     """What a command says: Scenario ``keys`` (without the card, unless a comment names it), and
     ``warnings`` about what was left out. ``unset_model`` is the model as typed where it is a variable
-    that the command does not set, or a name of Ollama's library that is not known."""
+    that the command does not set, or a name of Ollama's library that is not known. ``flags`` are the names
+    of all that it is given."""
 
     keys: dict[str, Any]
     warnings: tuple[str, ...]
     unset_model: str = ""
+    flags: tuple[str, ...] = ()
 
     def check_model(self) -> None:
         """Refuse a command that names no model."""
@@ -141,7 +146,7 @@ def read_start(
     that it names is opened."""
     reader = FlagReader(start.command, start.environment, start.files, paths=paths)
     keys, warnings, model = reader.read(start.words, model_stated=model_stated or "model" in rest)
-    return _command(start, keys, rest, warnings, model)
+    return replace(_command(start, keys, rest, warnings, model), flags=tuple(reader.named))
 
 
 def read_together(starts: list[Start], rest: dict[str, Any]) -> Command:
@@ -159,18 +164,87 @@ def _command(
 ) -> Command:
     if start.version:
         keys.setdefault("engine_version", start.version)
-    drafts, args = engine_of(start.command.engine).draft_flags, keys.get("engine_args", {})
-    drafting = speculation_of(None, drafts, args) if rest.get("speculation") else None
-    if drafting is not None:  # the comment says what these flags are for
-        written = drafts.write(drafting)
-        keys["engine_args"] = {key: value for key, value in args.items() if key not in written}
-    if rest.get("tiers"):  # what these flags are for
-        args = keys.get("engine_args", {})
-        keys["engine_args"] = {
-            key: value for key, value in args.items() if key not in start.command.tier_names
-        }
+    kept = dict(rest)
+    for key, said in list(rest.items()):
+        told = _told_by_flags(start, keys, key, said)
+        if told is None:
+            continue
+        del kept[key]
+        shown = told if isinstance(told, str | int) else json.dumps(told)
+        comment = said if isinstance(said, str | int) else json.dumps(said)
+        warnings.append(f"the comment says {key} {comment}, the command {shown}: the command holds")
+    args = keys.get("engine_args", {})
+    if kept.get("speculation"):  # the comment says what these flags are for
+        drafts = engine_of(start.command.engine).draft_flags
+        drafting = speculation_of(None, drafts, args)
+        written = drafts.write(drafting) if drafting is not None else {}
+        args = {key: value for key, value in args.items() if key not in written}
+    if kept.get("tiers"):  # what these flags are for
+        args = {key: value for key, value in args.items() if key not in start.command.tier_names}
+    if "engine_args" in keys:
+        keys["engine_args"] = args
     warnings = list(dict.fromkeys([*start.notes, *warnings]))
-    return Command({**keys, **rest}, tuple(warnings), model)
+    return Command({**keys, **kept}, tuple(warnings), model)
+
+
+def _told_by_flags(start: Start, keys: Mapping[str, Any], key: str, said: Any) -> Any:
+    """What the command itself says of a key of the comment, where that is something else; None where it is
+    not."""
+    if key == "tiers":
+        return _told_tiers(start, keys, said)
+    if key == "speculation":
+        return _told_drafting(start, keys, said)
+    if key not in keys or keys[key] == said:
+        return None
+    if key == "model":
+        return None if model_word(said) in (keys[key], model_word(keys[key])) else keys[key]
+    return keys[key]
+
+
+def _told_tiers(start: Start, keys: Mapping[str, Any], said: Any) -> list[dict[str, Any]] | None:
+    """The tiers of the command's flags where they are not those ``said``; [] where it has none of those that
+    ``launch`` writes."""
+    asked = [tier for tier in parse_tiers("tiers", said) if tier.bytes != 0]
+    engines = keys.get("dp", 1)
+    ranks = keys.get("tp", 1) * keys.get("pp", 1) * engines
+    found = tiers_of_flags(keys.get("engine_args", {}), ranks, engines)
+    sizes = {tier.kind: tier.bytes or 10**12 for tier in asked}
+    flags, variables = start.command.tier_flags(
+        AskedTiers(
+            tiers=asked,
+            sizes=sizes,
+            ranks=ranks,
+            engines=engines,
+            version=keys.get("engine_version"),
+            block_bytes=1,
+        )
+    )
+    written = tiers_of_flags({**flags, **variables}, ranks, engines)
+
+    def room(tiers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        return {str(tier["kind"]): int(tier.get("bytes") or 0) for tier in tiers}
+
+    here, there = room(found), room(written)
+    both = {tier.kind for tier in asked if tier.bytes is not None} & here.keys() & there.keys()
+    # Whole GB a rank are as near as some engines' flags come.
+    alike = all(abs(here[kind] - there[kind]) < 2 * 10**9 * ranks for kind in both)
+    return None if here.keys() == there.keys() and alike else found
+
+
+def _told_drafting(start: Start, keys: Mapping[str, Any], said: Any) -> Any:
+    """What the command's flags draft with where it is not what is ``said``."""
+    drafts = engine_of(start.command.engine).draft_flags
+    asked = SpeculativeDecoding.parse("speculation", said)
+    wanted = speculation_of(asked, drafts, {})
+    own = keys.get("speculation")
+    own = None if own is None else SpeculativeDecoding.parse("speculation", own)
+    found = speculation_of(own, drafts, keys.get("engine_args", {}))
+    if wanted is None or wanted.field != "speculation":
+        return None
+    if found is None:
+        return "none" if drafts.write(wanted) else None
+    ours, theirs = ((each.method, each.tokens, each.model) for each in (wanted, found))
+    return None if ours == theirs else f"{found.method} of {found.tokens} tokens"
 
 
 def stated_rest(text: str) -> dict[str, Any]:

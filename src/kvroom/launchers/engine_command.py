@@ -8,10 +8,11 @@ from typing import Any
 
 from kvroom.answer import html
 from kvroom.answer.shown import Shown
-from kvroom.errors import KvroomError, StartRefused, did_you_mean
+from kvroom.errors import KvroomError, StartRefused, as_sentence, did_you_mean
 from kvroom.launchers import helm, objects
 from kvroom.launchers.launch import launch, shell
 from kvroom.planner.plan import Workings
+from kvroom.planner.verdict import not_started
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 
@@ -81,12 +82,9 @@ def engine_command(workings: Workings) -> EngineCommand:
     """The command that realises a plan; StartRefused where its engine would refuse it."""
     verdict = workings.plan.verdict
     if not verdict.starts:
-        fix = next(
-            (reason.fix for reason in verdict.reasons if reason.fix), "kvroom plan says more"
-        )
-        message = verdict.reasons[0].message if verdict.reasons else verdict.sentence
-        fix = f"{fix[0].upper()}{fix[1:]}."
-        raise StartRefused(f"{workings.plan.scenario.engine} would not start", None, message, fix)
+        why, cure = not_started(workings.plan)
+        what = f"{workings.plan.scenario.engine} would not start"
+        raise StartRefused(what, None, why, as_sentence(cure))
     launched = launch(workings)
     command = launched.command
     charted = command.chart is not None and launched.machines == 1

@@ -49,6 +49,8 @@ class FlagReader:
         self.warnings: list[str] = []
         self.quantisation: str | None = None
         self.unset: list[tuple[str, str]] = []
+        self.named: list[str] = []
+        """Every flag of the command, by its name."""
 
     def read(
         self, words: list[str], *, model_stated: bool = False
@@ -70,6 +72,7 @@ class FlagReader:
             name, equals, value = word.lstrip("-").partition("=")
             name, dot, inner = name.partition(".")
             name = self._name(name)
+            self.named.append(name)
             if not equals:
                 taken = self._values(name, words[at:])
                 at += len(taken)

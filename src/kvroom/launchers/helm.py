@@ -44,6 +44,8 @@ def values(start: Launch, weight_bytes: int) -> str:
         "requestGPU": scenario.gpu_count,
         chart.config: config,
     }
+    if start.env:
+        spec["env"] = [{"name": name, "value": value} for name, value in start.env.items()]
     head = [*(f"# {note}" for note in start.notes), stated_rest(start)]
     body = yaml({"servingEngineSpec": {"modelSpec": [spec]}})
     return "\n".join([*head, body])

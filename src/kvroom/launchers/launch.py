@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
-from kvroom.engines.command_line import CommandLine
+from kvroom.engines.command_line import AskedTiers, CommandLine
 from kvroom.engines.drafting import from_flags, speculation_of
 from kvroom.engines.flags import plain_name
 from kvroom.engines.registry import command_lines, engine_of
-from kvroom.errors import KvroomError, did_you_mean
+from kvroom.engines.releases import published
+from kvroom.errors import KvroomError, StartRefused, as_sentence, did_you_mean
 from kvroom.hardware.node import CARDS_A_MACHINE
 from kvroom.models import catalogue
 from kvroom.models.load import load
-from kvroom.planner.offload import tiers_of
+from kvroom.planner.offload import check_storage, tiers_of
 from kvroom.planner.plan import Workings
 from kvroom.records import dataclass
-from kvroom.scenario.offload import OffloadTier
+from kvroom.scenario.offload import from_flags as tiers_of_flags
+from kvroom.scenario.offload import parse_tiers
 from kvroom.scenario.scenario import Scenario
+from kvroom.simulator.offload_tiers import BlockBytes
 from kvroom.units import ceil_div
 
 REST = "# kvroom: "
@@ -95,8 +98,9 @@ def launch(workings: Workings) -> Launch:
             notes=_notes(workings, scenario, command),
         )
     flags, stated_keys = _flags(workings, scenario, command)
-    tiers, tier_variables = _tiers(workings, scenario, command)
-    flags |= tiers
+    tiers = _tiers(workings, scenario, command)
+    flags |= tiers.flags
+    _check_release(flags, scenario, command)
     model = model_word(scenario.model)
     flags, files = command.split(flags, scenario)
     program = command.programs[0]
@@ -118,11 +122,19 @@ def launch(workings: Workings) -> Launch:
         flags=tuple(command.flag_words(key, value) for key, value in flags.items()),
         scenario=scenario,
         rest=_plain(rest),
-        env=_variables(scenario, command) | tier_variables,
+        env=_variables(scenario, command) | dict(tiers.variables),
         machines=machines_of(scenario, command),
         files=files,
-        notes=_notes(workings, scenario, command),
+        notes=(*_notes(workings, scenario, command), *tiers.notes),
     )
+
+
+def _check_release(flags: Iterable[str], scenario: Scenario, command: CommandLine) -> None:
+    """Refuse a command with a flag that its release does not have."""
+    refusal = command.flag_refusal(flags, scenario.engine_version)
+    if refusal is not None:
+        what = f"{scenario.engine} would not start"
+        raise StartRefused(what, None, refusal.message, as_sentence(refusal.fix))
 
 
 def machines_of(scenario: Scenario, command: CommandLine) -> int:
@@ -131,31 +143,65 @@ def machines_of(scenario: Scenario, command: CommandLine) -> int:
     return ceil_div(cards, CARDS_A_MACHINE)
 
 
-def _tiers(
-    workings: Workings, scenario: Scenario, command: CommandLine
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """(flags, variables) of the tiers, unless the engine's own flags say some."""
+class WrittenTiers(NamedTuple):
+    """Flags and variables of tiers, and what of them these do not say."""
+
+    flags: Mapping[str, Any] = {}
+    variables: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()
+
+
+def _tiers(workings: Workings, scenario: Scenario, command: CommandLine) -> WrittenTiers:
+    """The tiers as flags and variables, unless the engine's own flags say some."""
     own = {plain_name(key) for key in scenario.engine_args}
-    if not scenario.tiers or own & command.tier_names:
-        return {}, {}
+    tiers = tuple(tier for tier in scenario.tiers or () if tier.bytes != 0)
+    if not tiers or own & command.tier_names:
+        return WrittenTiers()
+    deployment = workings.deployment
     sizes = {
         tier.asked.kind: tier.bytes
-        for tier in tiers_of(scenario, workings.deployment)
+        for tier in tiers_of(scenario, deployment)
         if tier.bytes is not None
     }
-    asked = [tier for tier in scenario.tiers if tier.bytes != 0]
-    return command.tier_flags(sizes, workings.deployment.layout.gpus, asked)
+    check_storage(workings)
+    engine = workings.plan.capacity.engine
+    block = BlockBytes.of(deployment, (engine and engine.block_tokens) or 1)
+    asked = AskedTiers(
+        tiers=tiers,
+        sizes=sizes,
+        ranks=deployment.layout.gpus,
+        engines=deployment.layout.dp,
+        version=scenario.engine_version,
+        block_bytes=block.all,
+    )
+    flags, variables = command.tier_flags(asked)
+    return WrittenTiers(flags, variables, tuple(_unsaid(asked, flags, variables, command)))
 
 
-def _written(command: CommandLine, tiers: Sequence[OffloadTier]) -> set[str]:
-    """Which kinds of ``tiers`` an engine's flags can say: those without which it says less."""
-    sizes = {tier.kind: 10**9 for tier in tiers}
+FIRST = (0, 0, 0, 0)
+MACHINES_OWN = ("kind", "bytes", "bytes_per_s", "latency_s", "pinned_bytes", "lookup_s")
+"""Keys of a tier that say what the machine has, which no engine is told, and its kind."""
 
-    def said(but: str = "") -> tuple[dict[str, Any], dict[str, str]]:
-        left = {kind: size for kind, size in sizes.items() if kind != but}
-        return command.tier_flags(left, 1, [tier for tier in tiers if tier.kind != but])
 
-    return {kind for kind in sizes if said(kind) != said()}
+def _unsaid(
+    asked: AskedTiers, flags: Mapping[str, Any], variables: Mapping[str, str], command: CommandLine
+) -> Iterator[str]:
+    """What of the tiers does not come back when the command is read."""
+    read = parse_tiers("tiers", tiers_of_flags({**flags, **variables}, asked.ranks, asked.engines))
+    found = {tier.kind: tier for tier in read}
+    label = f"{command.label} {asked.version or ''}".rstrip()
+    for tier in asked.tiers:
+        there = found.get(tier.kind)
+        if there is None:
+            since = command.tiers_since if tier.kind == "host" else ""
+            later = (published(asked.version) or FIRST) < (published(since) or FIRST)
+            brings = f" ({since} brings one)" if later else ""
+            yield f"the tier {tier.kind} is not written: {label} has no flag for it{brings}"
+            continue
+        for key, value in tier.to_dict().items():
+            if key not in MACHINES_OWN and getattr(there, key) != value:
+                said = str(value).lower() if isinstance(value, bool) else value
+                yield f"{key}={said} of the tier {tier.kind} is not written: {label} has no flag for it"
 
 
 def _variables(scenario: Scenario, command: CommandLine) -> dict[str, str]:
@@ -288,17 +334,6 @@ def _notes(workings: Workings, scenario: Scenario, command: CommandLine) -> tupl
         each = scenario.gpu_count * scenario.replicas // times
         by = "" if scenario.replicas > 1 else f": {scenario.engine} has no data-parallel flag"
         notes.append(f"start {times} of these, each on {each} GPU{'s' if each > 1 else ''}{by}")
-    own = {plain_name(key) for key in scenario.engine_args}
-    if own & command.tier_names:
-        pass  # the engine's own flags say them
-    elif scenario.tiers and not any(_tiers(workings, scenario, command)):
-        notes.append(f"tiers are not written: {command.label} has no flags for them here")
-    elif scenario.tiers:
-        notes += [
-            f"the tier {tier.kind} is not written: {command.label} has no flag for its size here"
-            for tier in scenario.tiers
-            if tier.kind not in _written(command, scenario.tiers)
-        ]
     for key in ("disaggregation", "fleet"):
         if getattr(scenario, key) is not None:
             notes.append(f"{key} is not written: this starts one copy of the deployment")
@@ -348,7 +383,8 @@ def one_of(machines: int, cards: int) -> str:
 
 def spreads(start: Launch) -> bool:
     """Whether the engine's own flags spread a start over machines."""
-    return start.command.machine_flags.known_to(start.scenario.engine_version)
+    count = start.command.machine_flags.count
+    return bool(count) and not start.command.names.lacks(count, start.scenario.engine_version)
 
 
 def machine_words(start: Launch, head: str, rank: str, *, follower: bool = False) -> list[str]:

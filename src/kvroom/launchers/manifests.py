@@ -135,6 +135,7 @@ def _object(value: Mapping[str, Any], here: Launched, configs: Configs) -> Itera
             files = [w for name in _env_files(value) for w in ("--env-file", name)]
             yield replace(here, words=["docker", "run", *environment, *files, *own, image, *words])
     else:
+        value = _with_envs(value)
         for key, item in value.items():
             if key in _INNER and isinstance(item, str):
                 yield from manifest_launches(item)
@@ -230,6 +231,24 @@ def _pairs(container: Mapping[str, Any]) -> list[str]:
         f"{e.get('name')}={word(e.get('value'))}" if isinstance(e, dict) else word(e)
         for e in listed(environment)
     ]
+
+
+def _with_envs(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A service of a Dynamo graph with its ``envs`` in its container, and the graph's in every service."""
+    envs, pod = listed(value.get("envs")), value.get("extraPodSpec")
+    services = value.get("services")
+    if envs and isinstance(services, dict):
+        inner = {
+            name: {**each, "envs": [*envs, *listed(each.get("envs"))]}
+            for name, each in services.items()
+            if isinstance(each, dict)
+        }
+        return {**value, "services": services | inner}
+    main = pod.get("mainContainer") if isinstance(pod, dict) else None
+    if not envs or not isinstance(main, dict):
+        return value
+    main["env"] = [*envs, *listed(main.get("env"))]
+    return value
 
 
 def _variables(container: Mapping[str, Any]) -> list[str]:

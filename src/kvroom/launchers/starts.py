@@ -240,7 +240,7 @@ def _version(image: Image | None, command: CommandLine) -> str | None:
     """The release that the image's tag names."""
     if image is None or image[1] is not command:
         return None
-    release = re.match(r"v?(\d+\.\d+(?:\.\d+)?)", image[2])
+    release = re.match(r"v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+)?(?:[.-]?(?:rc|dev)\d*)?)", image[2])
     return release[1] if release else None
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from kvroom.answer.shown import Shown
 from kvroom.answer.verdict import Reason, Status
+from kvroom.engines.flags import plain_name
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import (
     Command,
@@ -309,10 +310,20 @@ class Checker:
         self, name: str, start: Start, command: Command, scenario: Scenario, cards: int | None
     ) -> Checked:
         """The verdict on a question, and whether its promises hold."""
-        workings = work(scenario)
+        line, version = start.command, scenario.engine_version
+        lacking = line.flag_refusal(command.flags, version)
+        kept = {
+            key: value
+            for key, value in scenario.engine_args.items()
+            if not line.names.lacks(plain_name(key), version)
+        }
+        workings = work(replace(scenario, engine_args=kept))
         verdict = workings.plan.verdict
         status: Outcome = verdict.status
         reasons, sentence = verdict.reasons, verdict.sentence
+        if lacking is not None:
+            reasons = (lacking.reason, *(each for each in reasons if each.rule != lacking.rule))
+            status, sentence = "would_not_start", f"Does not start: {lacking.message}."
         warnings = (*command.warnings, *workings.plan.warnings)
         needed = scenario.tp * scenario.pp * scenario.dp
         if cards is not None and cards < needed <= cards * start.own_machines:

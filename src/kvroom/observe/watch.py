@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, field, replace
 from typing import Any
 
+from kvroom.errors import as_sentence
 from kvroom.observe import prometheus
 from kvroom.observe.endpoint import Endpoint, NoAnswerError
 from kvroom.observe.histogram import Histogram
@@ -84,7 +85,7 @@ class Sample:
             wait = f"{self.waiting:,} wait{'s' if self.waiting == 1 else ''}"
             parts.append(wait if self.waiting else "none waits")
         told = ", ".join(parts)
-        return f"{told[0].upper()}{told[1:]}." if told else "The engine tells none of its state."
+        return as_sentence(told) or "The engine tells none of its state."
 
 
 @dataclass(frozen=True, slots=True)

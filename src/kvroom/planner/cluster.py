@@ -9,7 +9,7 @@ from typing import Any
 
 from kvroom.engines import served_by
 from kvroom.engines.serving_rules import ServingRules
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, as_sentence
 from kvroom.hardware.node import Machine
 from kvroom.kvcache.connector import KVConnector
 from kvroom.kvcache.extents import ExtentPool
@@ -29,6 +29,7 @@ from kvroom.planner.pools import (
     within,
 )
 from kvroom.planner.scaling import scaling_rule
+from kvroom.planner.verdict import not_started
 from kvroom.records import dataclass
 from kvroom.scenario.cluster import ColdStart, Disaggregation
 from kvroom.scenario.routing import ROUTING_POLICIES, Routing
@@ -166,8 +167,12 @@ def passage_of(clocks: Sequence[StepClock]) -> Callable[[ServedRequest], int] | 
 def group_of(workings: Workings, replicas: int, most: int = 0) -> ReplicaGroup:
     """``replicas`` of a planned deployment; KvroomError where its engine would not start or no step can
     be timed."""
-    deployment = workings.deployment
-    rules = served_by(deployment, workings.answer)
+    deployment, answer = workings.deployment, workings.answer
+    if not (answer.starts or answer.cache_given):
+        why, cure = not_started(workings.plan)
+        what = f"would not start: {why}"
+        raise KvroomError("engine", deployment.engine, what, as_sentence(cure))
+    rules = served_by(deployment, answer)
     if workings.timing is None:
         fix = "Name a card of the catalogue, or give its flops_per_s."
         raise KvroomError(

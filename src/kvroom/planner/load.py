@@ -37,8 +37,8 @@ from kvroom.workloads.synthetic import (
     of_workload,
 )
 
-SAMPLE = 256
-"""Requests that stand for lengths that differ."""
+SAMPLE, MOST_SAMPLED = 256, 1000
+"""Requests that stand for lengths that differ: sessions, and as many as a simulation plays up to the most."""
 EVENLY = (-0.8, -0.4, 0.0, 0.4, 0.8)
 """The middles of five parts of an even distribution from -1 to 1."""
 STILL = StepClock(step_ps=0, request_ps=0, token_ps=0, prompt_ps=0, reaches=())
@@ -116,7 +116,8 @@ def loaded(
             for x in lengths_of(source.input.mean, source.output.mean, _factors(source))
         )
     else:
-        sessions = drawn_sessions(replace(source, requests=SAMPLE, start=TOGETHER))
+        many = SAMPLE if source.chains else min(max(SAMPLE, source.requests), MOST_SAMPLED)
+        sessions = drawn_sessions(replace(source, requests=many, start=TOGETHER))
         kept = _kept_blocks(rules)
         sample = [x for session in sessions for x in _cached(session, prefix, block, kept)]
         lengths = tuple(length for length, _ in sample)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from kvroom.engines.registry import engine_of
 from kvroom.engines.serving_rules import FetchRules, ServingRules
 from kvroom.errors import KvroomError
 from kvroom.latency.clock import PS_PER_S, StepClock
@@ -79,6 +80,13 @@ def plant_of(
         why = "keeps nothing that grows with every token: there is no prefix to keep below it"
         raise KvroomError("tiers", deployment.model.name, why, "Leave the tiers out.")
     return plant
+
+
+def check_storage(workings: Workings) -> None:
+    """KvroomError where the engine cannot fetch from the storage among its tiers as they are asked for."""
+    deployment, answer = workings.deployment, workings.answer
+    if answer.starts and (tiers := tiers_of(workings.own, deployment)):
+        _fetch(tiers, engine_of(deployment.engine).serving_rules(deployment, answer))
 
 
 def _check_grouped(tiers: Sequence[SizedTier]) -> None:

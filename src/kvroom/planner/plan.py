@@ -37,7 +37,7 @@ from kvroom.latency.disaggregation import (
 )
 from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
-from kvroom.latency.load import Load, Times
+from kvroom.latency.load import Load, Times, held_per_s
 from kvroom.latency.own_points import unused
 from kvroom.latency.traffic import Traffic
 from kvroom.planner.host import with_host
@@ -199,12 +199,18 @@ def _work(scenario: Scenario, *, paths: bool, asked: AskedEngine | None) -> Work
     alone = "one copy of the deployment serves the workload alone"
     where = alone if copies == 1 else f"{copies:,} copies share the workload evenly"
     left = (f"{keys}: left out here, where {where}; kvroom simulate serves it by them",)
-    unlike = tuple(warning for warning in workings.plan.warnings if warning == QUEUE_WITHOUT_END)
+    unlike = tuple(x for x in workings.plan.warnings if x.startswith(QUEUE_WITHOUT_END))
     plan = replace(workings.plan, warnings=workings.plan.warnings + left)
     return replace(workings, plan=plan, beyond=left + unlike)
 
 
 QUEUE_WITHOUT_END = "more requests arrive than the deployment can serve: they queue without end"
+
+
+def _queue_note(timing: Timing, load: Load) -> str:
+    """That the queue grows, and how many requests a second would have it end."""
+    most = held_per_s(timing.clock, load)
+    return f"{QUEUE_WITHOUT_END}; up to {most:.3g} requests a second do not"
 
 
 def _single(
@@ -243,8 +249,8 @@ def _single(
         load = load and kept_below(load, scenario, deployment)
     serving, times = serving_of(timing if answered else None, load)
     warnings += notes_of(deployment, timing, workload, load)
-    if times is not None and times.saturated:
-        warnings += (QUEUE_WITHOUT_END,)
+    if timing is not None and load is not None and times is not None and times.saturated:
+        warnings += (_queue_note(timing, load),)
     if load is not None and times is not None and times.together_s:
         warnings += (in_step_note(load, times),)
     if deployment.speculation is not None and deployment.speculation.acceptance_assumed:

@@ -17,6 +17,7 @@ def scaling_rule(scaling: Scaling, clock: StepClock, batch_tokens: int) -> Scali
     """The rule of ``scaling`` for replicas whose step times come from ``clock`` and which take at most
     ``batch_tokens`` a step."""
     rule, least, most = scaling.rule, scaling.least, scaling.most
+    rule.check_targets("autoscale")
     targets = rule.metrics or {}
     match rule.policy:
         case "hpa":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import fsum
+from math import ceil, fsum
 from typing import Any
 
 from kvroom.engines.serving_rules import ServingRules
@@ -28,7 +28,7 @@ from kvroom.planner.cluster import (
 )
 from kvroom.planner.load import kept_below, loaded
 from kvroom.planner.offload import told, warnings_of
-from kvroom.planner.plan import QUEUE_WITHOUT_END, Workings, work
+from kvroom.planner.plan import Workings, work
 from kvroom.planner.pools import pools_of
 from kvroom.planner.sessions import fitted
 from kvroom.records import dataclass
@@ -55,6 +55,8 @@ OtherScheduler = Callable[[ServingRules], ServingRules]
 """From an engine's rules here to those that serve instead."""
 WAVES = 2
 """How many requests of each user of a closed loop are left out."""
+FILLING = 4
+"""Of how many requests those that are at once in the end may be one without a word of it."""
 METRICS = ("ttft", "tpot", "itl", "e2e")
 PERCENTS = (50, 90, 95, 99)
 
@@ -247,6 +249,21 @@ def usual_warmup(source: Iterable[Request]) -> int:
     return min(WAVES * source.users, source.requests // 2)
 
 
+def _filling(workings: Workings, source: Iterable[Request]) -> list[str]:
+    """That most of open arrivals come while a deployment still fills, and how many more would not."""
+    times = workings.times
+    if not isinstance(source, Synthetic) or source.users or times is None or times.saturated:
+        return []
+    many = ceil(times.decoding)
+    if many * FILLING <= source.requests:
+        return []
+    return [
+        f"about {many:,} requests are served at once in the steady state that kvroom plan tells, and"
+        f" {source.requests:,} come: the times are of a deployment that fills and empties"
+        f" (--workload …,requests={10 * many} --warmup {3 * many})"
+    ]
+
+
 def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, float]:
     """Seconds that a client waits for a first token beside the engine's part: the front end's, and what a
     start at once adds. The same as in the plan of the same load; of a trace only the front end's."""
@@ -319,6 +336,7 @@ def stage(
         source = source.within(limit_tokens)
     if isinstance(source, Synthetic | SessionPool):
         source, notes = fitted(source, limit_tokens)
+    notes += _filling(workings, source)
     front_end_s, start_s = outside_of(workings, source)
     outside = round((front_end_s + start_s) * PS_PER_S)
     warmup = usual_warmup(source) if warmup is None else warmup
@@ -435,11 +453,7 @@ def served_by(staged: StagedFleet) -> Simulated:
         blocks=sum(group.blocks * group.most for group in staged.groups),
         duration_s=last / PS_PER_S,
         warnings=(
-            *(
-                warning
-                for warning in workings.plan.warnings
-                if warning not in workings.beyond and warning != QUEUE_WITHOUT_END
-            ),
+            *(warning for warning in workings.plan.warnings if warning not in workings.beyond),
             *staged.groups[0].rules.warnings,
             *warnings_of(workings.plan.scenario, plants),
             *staged.notes,

@@ -5,17 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 from math import floor
 
-from kvroom.answer.plan import Ceiling, Room, Step
+from kvroom.answer.plan import Ceiling, Plan, Room, Step
 from kvroom.answer.verdict import Reason, Status, Verdict
-from kvroom.engines.base import EngineAnswer
+from kvroom.engines.base import MORE_ROOM, EngineAnswer
 from kvroom.engines.registry import engine_of
+from kvroom.errors import as_sentence
 from kvroom.hardware.mixed import so_many
 from kvroom.models import weight_dtypes
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.layout import Rank
 from kvroom.units import say_tokens, show_memory
+
+
+def not_started(plan: Plan) -> tuple[str, str]:
+    """Why a plan's engine would not start, and what would cure that very reason, each as a clause."""
+    reasons = plan.verdict.reasons
+    cured = next((reason for reason in reasons if reason.fix), None)
+    if cured is not None:
+        return cured.message, cured.fix
+    return (reasons[0].message if reasons else plan.verdict.sentence.rstrip(".")), MORE_ROOM
 
 
 def requests_held(
@@ -109,18 +120,14 @@ class _Judge:
         rules = self.answer.refusals
         unsupported = next((rule for rule in rules if rule.unsupported), None)
         first = unsupported or rules[0]
-        reason = Reason(rule=first.rule, message=first.message, fix=first.fix, source=first.source)
         status: Status = "unsupported" if unsupported else "would_not_start"
         how = "Does not run" if unsupported else "Does not start"
         return Verdict(
             status=status,
             fits=False,
             binding=self.answer.binding or "nothing",
-            sentence=f"{how} on {self._cards}: {reason.clause}.",
-            reasons=tuple(
-                Reason(rule=rule.rule, message=rule.message, fix=rule.fix, source=rule.source)
-                for rule in rules
-            ),
+            sentence=f"{how} on {self._cards}: {first.reason.clause}.",
+            reasons=tuple(rule.reason for rule in rules),
         )
 
     def _too_heavy(self) -> tuple[str, Reason]:
@@ -131,26 +138,30 @@ class _Judge:
             f"{show_memory(have)}, {show_memory(need - have)} too little"
         )
         fix = self._remedy(have, "would hold them")
-        more = f" {fix[0].upper()}{fix[1:]}." if fix else ""
+        more = f" {as_sentence(fix)}" if fix else ""
         reason = Reason(rule="weights", message=message, fix=fix, source="config")
         return f"Does not fit: {message}.{more}", reason
 
-    def _remedy(self, room: int, do: str) -> str:
+    def _remedy(self, room: int, do: str, *, cache: bool = False) -> str:
         """The fewest cards, and the widest narrower weights, whose weights take less than ``room`` of a GPU,
-        and what they ``do``."""
+        with the ``cache`` of one request where that is meant too, and what they ``do``."""
         d = self.d
+
+        def taken(rank: Rank) -> int:
+            return rank.weight_bytes + (d.request_bytes(rank) if cache else 0)
+
         remedies: list[str] = []
         heads = d.model.q_heads or 2**20
         for tp in (2, 4, 8, 16, 32, 64):
             if tp > d.layout.tp and heads % tp == 0:
                 layout = replace(d.layout, tp=tp, ep=1, dcp=1)
-                if max(rank.weight_bytes for rank in d.weights.ranks(layout)) < room:
+                if max(map(taken, d.weights.ranks(layout))) < room:
                     remedies.append(f"{layout.gpus} of them (tp {tp})")
                     break
         for name in ("fp8", "int4"):
             rule = type(d.weights)(model=d.model, quantisation=weight_dtypes.named(name, d.model))
             if rule.whole_bytes < d.weights.whole_bytes and all(
-                rank.weight_bytes < room for rank in rule.ranks(d.layout)
+                taken(rank) < room for rank in rule.ranks(d.layout)
             ):
                 remedies.append(f"{name} weights")
                 break
@@ -169,15 +180,16 @@ class _Judge:
         d, answer = self.d, self.answer
         need = d.request_bytes(answer.rank)
         longest = answer.capacity.max_context_tokens if answer.capacity else None
-        fix = f"the longest request that fits is {longest:,} tokens" if longest else ""
-        say = f" {fix[0].upper()}{fix[1:]}." if fix else " Not even a short one fits."
+        shorter = bool(longest and longest < d.context_tokens)
+        fix = f"the longest request that fits is {longest:,} tokens" if shorter else ""
+        none = "" if longest else " Not even a short one fits."
+        say = f" {as_sentence(fix)}" if fix else none
         if not answer.starts and answer.reason and not engine_of(d.engine).ceiling:
-            shorter = longest is not None and longest < d.context_tokens
-            message, fix = answer.reason, fix if shorter else ""
+            message = answer.reason
             if answer.kv_bytes <= 0:
                 room = self.weight_bytes + answer.kv_bytes
-                fix = self._remedy(room, "would leave room")
-                shorter, say = bool(fix), f" {fix[:1].upper()}{fix[1:]}."
+                fix = self._remedy(room, "would leave room", cache=True)
+                shorter, say = bool(fix), f" {as_sentence(fix)}"
             sentence = f"Does not start on {self._cards}: {message}.{say if shorter else ''}"
         elif need <= answer.kv_bytes:
             message = (
@@ -217,7 +229,7 @@ class _Judge:
             fits=False,
             binding=self._account,
             sentence=f"Starts on {self._cards} by its own checks and then runs out of memory: "
-            f"{message}. {fix[0].upper()}{fix[1:]}.",
+            f"{message}. {as_sentence(fix)}",
             reasons=(Reason(rule="out of memory", message=message, fix=fix, source="estimate"),),
         )
 
@@ -342,8 +354,8 @@ def with_speed(
     each = step.tokens_per_request / step.seconds
     per = "each " if step.batch > 1 else ""
     speed = f"{each:.0f}" if each >= 10 else f"{each:.2g}"
-    sentence = f"{what[0].upper()}{what[1:]}, about {speed} tokens/s {per}".rstrip()
-    return replace(verdict, sentence=f"{sentence}. {verdict.sentence}")
+    told = as_sentence(f"{what}, about {speed} tokens/s {per}".rstrip())
+    return replace(verdict, sentence=f"{told} {verdict.sentence}")
 
 
 def in_pool(verdict: Verdict, pool: str) -> Verdict:

@@ -128,9 +128,16 @@ class Autoscaling:
             fix = f"Add one of {', '.join(COUNTS_WAITING)}."
             why = "do not count requests that wait while no replica is there"
             raise KvroomError(f"{name}.metrics", list(self.metrics), why, fix)
-        if "rps" in AUTOSCALERS[self.policy].settings and not self.setting("rps"):
+
+    def check_targets(self, name: str) -> None:
+        """KvroomError where what it goes by is not said: neither with it nor, once it is to scale, by
+        ``--scale-to``."""
+        entry = AUTOSCALERS[self.policy]
+        if entry.metrics and not self.metrics:
+            raise KvroomError(f"{name}.metrics", None, "are not said", _METRICS_FIX)
+        if "rps" in entry.settings and not self.setting("rps"):
             fix = "Say how many requests a second one replica serves within its objectives."
-            raise KvroomError(f"{name}.rps", 0, "is not said", fix)
+            raise KvroomError(f"{name}.rps", None, "is not said", fix)
 
     def to_dict(self) -> dict[str, object]:
         """The keys that are not as usual."""
@@ -149,7 +156,7 @@ def _metrics(name: str, given: object, policy: str) -> dict[str, float] | None:
         why = f"are not what {policy} goes by"
         raise KvroomError(f"{name}.metrics", given, why, "Leave them out.")
     if given is None:
-        raise KvroomError(f"{name}.metrics", None, "are not said", _METRICS_FIX)
+        return None
     targets: dict[str, float] = {}
     for key, target in parse_object(f"{name}.metrics", given).items():
         if key not in METRICS:

@@ -143,10 +143,11 @@ LMCACHE = ("LMCacheConnector", "LMCacheConnectorV1", "LMCacheMPConnector")
 OFFLOADING = "OffloadingConnector"
 
 
-def from_flags(args: Mapping[str, object], ranks: int) -> list[dict[str, object]]:
-    """The tiers that an engine's own flags and variables ask for, on ``ranks`` GPUs of a replica.
+def from_flags(args: Mapping[str, object], ranks: int, engines: int = 1) -> list[dict[str, object]]:
+    """The tiers that an engine's own flags and variables ask for, on ``ranks`` GPUs of a deployment with
+    ``engines`` data-parallel ranks.
 
-    vLLM's ``kv_offloading_size`` (GiB of all ranks) and connectors, LMCache's sizes (GB a worker),
+    vLLM's ``kv_offloading_size`` (GiB of a data-parallel rank) and connectors, LMCache's sizes (GB a worker),
     SGLang's ``hicache_size`` (GB a rank).
     """
     flags = {
@@ -156,10 +157,10 @@ def from_flags(args: Mapping[str, object], ranks: int) -> list[dict[str, object]
     host = disk = 0.0
     keys: dict[str, object] = {}
     if (size := _amount(flags.get("kv_offloading_size"))) > 0:
-        host = size * 2**30
+        host = size * 2**30 * engines
         keys = {"per_rank": True}
     elif connector == OFFLOADING:
-        host = _amount(extra.get("cpu_bytes_to_use"))
+        host = _amount(extra.get("cpu_bytes_to_use")) * engines
         keys = {"per_rank": True} | ({"write": "selective"} if _again(extra) else {})
     elif connector in LMCACHE or flags.get("enable_lmcache"):
         local = flags.get("lmcache_local_cpu", extra.get("lmcache.local_cpu", True))
@@ -234,7 +235,13 @@ def _again(extra: Mapping[str, object]) -> bool:
 def unfollowed(args: Mapping[str, object]) -> str:
     """The connector of a ``kv_transfer_config`` that is no tier here, "" where there is none."""
     flags = {key.strip().lstrip("-").replace("-", "_"): value for key, value in args.items()}
-    connector, _ = connector_of(flags.get("kv_transfer_config"))
+    connector, extra = connector_of(flags.get("kv_transfer_config"))
+    if (
+        connector == OFFLOADING
+        and extra.get("num_cpu_blocks")
+        and not extra.get("cpu_bytes_to_use")
+    ):
+        return f"{connector}'s num_cpu_blocks"
     return "" if connector in (*LMCACHE, OFFLOADING) else connector
 
 

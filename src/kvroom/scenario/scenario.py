@@ -192,8 +192,8 @@ class Scenario:
         if self.tiers:
             return self
         # without a layout every card is taken for one replica's
-        ranks = self.tp * self.pp or self.gpu_count
-        asked = tiers_of_flags(self.engine_args, ranks)
+        ranks = self.tp * self.pp * self.dp or self.gpu_count
+        asked = tiers_of_flags(self.engine_args, ranks, max(1, self.dp))
         return replace(self, tiers=parse_tiers("tiers", asked)) if asked else self
 
     def _with_users(self) -> Scenario:

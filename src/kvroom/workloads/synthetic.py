@@ -490,6 +490,9 @@ def parse_arrivals(field: str, text: str) -> Arrivals:
     more = {"gamma": ("cv",), "burst": ("size",), "day": daily.KEYS}.get(kind, ())
     given = pairs(field, parts[1:], more, example)
     rate = parse_rate(field, parts[0])
+    if kind == "day" and "/" not in parts[0]:
+        fix = "Write {0}/day, {0}/h or {0}/s.".format(parts[0])
+        raise KvroomError(field, text, "does not say how many come in which time", fix)
     if kind == "gamma":
         cv = number(field, given.get("cv", "2"), f"Write it like {example}.")
         return Arrivals(kind, rate, cv=check_float(f"{field} cv", cv, low=0.01, high=100.0))

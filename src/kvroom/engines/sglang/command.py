@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.engines.command_line import (
     QUANTIZATIONS,
+    AskedTiers,
     CommandLine,
     MachineFlags,
     Texts,
@@ -64,34 +65,33 @@ class SglangCommandLine(CommandLine):
         if args.get("enable_dp_attention") and "dp" in keys:
             args["dp_size"] = keys.pop("dp")
 
-    def tier_flags(
-        self, sizes: Mapping[str, int], ranks: int, asked: Sequence[OffloadTier] = ()
-    ) -> tuple[dict[str, Any], dict[str, str]]:
+    def tier_flags(self, asked: AskedTiers) -> tuple[dict[str, Any], dict[str, str]]:
         """Its hierarchical cache: GB of host memory a rank, or its ratio, and the storage below, which has no
-        size among the flags."""
-        tiers = {tier.kind: tier for tier in asked}
+        size among the flags; what a release has no flag for is left out."""
+        tiers = {tier.kind: tier for tier in asked.tiers}
         flags: dict[str, Any] = {}
+        variables: dict[str, str] = {}
         host, storage = tiers.get("host"), tiers.get("nvme") or tiers.get("network")
-        if host is not None and host.chunk_tokens is not None and "host" in sizes:
-            below = sizes.get("nvme", 0)
-            return {"enable_lmcache": True}, lmcache_variables(
-                sizes["host"], below, ranks, host.chunk_tokens
-            )
-        if size := sizes.get("host", 0):
+        size = asked.sizes.get("host", 0)
+        if host is not None and host.chunk_tokens is not None and size:
+            below = asked.sizes.get("nvme", 0)
+            flags = {"enable_lmcache": True}
+            variables = lmcache_variables(size, below, asked.ranks, host.chunk_tokens)
+        elif size:
             # Whole GB are all that the flag takes.
-            flags = {
-                "enable_hierarchical_cache": True,
-                "hicache_size": max(1, int(size / 1e9 / ranks)),
-            }
+            whole = max(1, int(size / 1e9 / asked.ranks))
+            flags = {"enable_hierarchical_cache": True, "hicache_size": whole}
         elif host is not None and host.times_gpu is not None and host.bytes is None:
             flags = {"enable_hierarchical_cache": True, "hicache_ratio": host.times_gpu}
-        if not flags:
+        if host is None or not flags or self.names.lacks(next(iter(flags)), asked.version):
             return {}, {}
-        if host is not None and host.write is not None:
-            flags["hicache_write_policy"] = WRITE_POLICIES[host.write]
-        if storage is not None:
-            flags |= _storage_flags(storage, sizes)
-        return flags, {}
+        if not variables:
+            if host.write is not None:
+                flags["hicache_write_policy"] = WRITE_POLICIES[host.write]
+            if storage is not None:
+                flags |= _storage_flags(storage, asked.sizes)
+        known = {key: flags[key] for key in flags if not self.names.lacks(key, asked.version)}
+        return known, variables
 
     def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
         """Its switches have no negative."""

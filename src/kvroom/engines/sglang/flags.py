@@ -1,7 +1,7 @@
 """SGLang's flags as a Scenario gives them: checked, and those that bear on memory under one roof.
 
-Names are those of ``sglang.launch_server`` with underscores, of any release: one that a release does
-not know has no effect on its answer. SglangFlags without bearing on cache memory are passed over.
+Names are those of ``sglang.launch_server`` with underscores, of any release: one that the named
+release lacks is refused (``flags.ini``). SglangFlags without bearing on cache memory are passed over.
 """
 
 from __future__ import annotations

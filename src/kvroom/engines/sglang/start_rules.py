@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from kvroom.engines.flags import plain_args
 from kvroom.engines.sglang.answer import resolved
 from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.start_rules import (
@@ -17,6 +18,7 @@ from kvroom.engines.start_rules import (
     too_old,
     uneven_mlp,
 )
+from kvroom.scenario.values import number_of
 from kvroom.sharding.deployment import Deployment
 
 Why = Against | None
@@ -65,6 +67,19 @@ def _vocabularies(deployment: Deployment) -> Why:
     )
 
 
+def _whole_gb(deployment: Deployment) -> Why:
+    size = plain_args(deployment.args).get("hicache_size")
+    number = number_of(size) if isinstance(size, str) else size
+    if not isinstance(number, float) or "." not in str(size):
+        return None
+    whole = max(1, int(number))
+    return Against(
+        f"--hicache-size takes whole GB, and {size} is none",
+        f"--hicache-size {whole}",
+        {"hicache_size": whole},
+    )
+
+
 START_RULES = (
     StartRule(
         name="card",
@@ -97,6 +112,11 @@ START_RULES = (
         name="grouped_drafts",
         why=_grouped_drafts,
         source="SGLang 0.5.14, _handle_eagle_family and _handle_ngram: does not support dp attention",
+    ),
+    StartRule(
+        name="hicache_size",
+        why=_whole_gb,
+        source="SGLang 0.4.6 to 0.5.23, server_args.py: --hicache-size, type=int",
     ),
     StartRule(name="mlp_width", why=uneven_mlp, source="SGLang, distributed/utils.py: divide"),
 )

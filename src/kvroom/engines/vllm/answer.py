@@ -114,7 +114,9 @@ def answer(deployment: Deployment) -> EngineAnswer:
     given = workings.flags.cache_bytes
     sizes = [given if given is not None else budget.cache_bytes() for budget in budgets]
     if refused := tuple(refusals(START_RULES, workings, workings.release)):
-        return _refused(workings, budgets, sizes, refused[0].sentence, warnings, refused=refused)
+        return _refused(
+            workings, budgets, sizes, refused[0].reason.clause, warnings, refused=refused
+        )
     try:
         check_context_ranks(deployment, workings.pages.specs)
         pool = workings.pool(sizes)
@@ -132,7 +134,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
     )
     starts, reason = _check(workings, pool, tokens)
     if against:
-        starts, reason = False, f"vLLM {shown(workings.rules.release)}: {against[0].sentence}"
+        starts, reason = False, f"vLLM {shown(workings.rules.release)}: {against[0].reason.clause}"
     at = min(range(len(deployment.ranks)), key=lambda i: (_room(pool.stages[i]), i))
     low, high = (
         (workings.pool([budget.cache_bytes(k) for budget in budgets]) for k in (-1, 1))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.engines.command_line import (
     QUANTIZATIONS,
+    AskedTiers,
     Chart,
     CommandLine,
     MachineFlags,
@@ -17,10 +17,20 @@ from kvroom.engines.command_line import (
     lmcache_variables,
 )
 from kvroom.engines.flags import plain_args
-from kvroom.engines.vllm.connectors import SIZE_BECOMES_ONE, SIZE_SEEN, STAYS_ON, connector
+from kvroom.engines.releases import shown
+from kvroom.engines.vllm.connectors import (
+    OFFLOADS_SINCE,
+    SIZE_BECOMES_ONE,
+    SIZE_SEEN,
+    SIZE_WORKS,
+    STAYS_ON,
+    STORES_AGAIN_SINCE,
+    connector,
+)
 from kvroom.engines.vllm.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
 from kvroom.engines.vllm.setup import setup
-from kvroom.scenario.offload import OFFLOADING, OffloadTier
+from kvroom.engines.vllm.versions import parse_release
+from kvroom.scenario.offload import LMCACHE, OFFLOADING
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import GIB
@@ -52,17 +62,32 @@ CHART = Chart(
 class VllmCommandLine(CommandLine):
     """``vllm serve MODEL``."""
 
-    def tier_flags(
-        self, sizes: Mapping[str, int], ranks: int, tiers: Sequence[OffloadTier] = ()
-    ) -> tuple[dict[str, Any], dict[str, str]]:
+    def tier_flags(self, asked: AskedTiers) -> tuple[dict[str, Any], dict[str, str]]:
         """Its own offloading for host memory alone; LMCache where that is asked for or a disk is below."""
-        host, disk = sizes.get("host", 0), sizes.get("nvme", 0)
-        chunk = next((tier.chunk_tokens for tier in tiers if tier.chunk_tokens), None)
-        if not (disk or (host and chunk)):
-            flags = {"kv_offloading_backend": "native", "kv_offloading_size": host / GIB}
-            return (flags, {}) if host else ({}, {})
-        connector = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
-        return {"kv_transfer_config": connector}, lmcache_variables(host, disk, ranks, chunk)
+        host, disk = asked.sizes.get("host", 0), asked.sizes.get("nvme", 0)
+        chunk = next((tier.chunk_tokens for tier in asked.tiers if tier.chunk_tokens), None)
+        if disk or (host and chunk):
+            connector = {"kv_connector": LMCACHE[1], "kv_role": "kv_both"}
+            variables = lmcache_variables(host, disk, asked.ranks, chunk)
+            return {"kv_transfer_config": connector}, variables
+        host //= asked.engines  # each data-parallel rank takes as much as is said
+        release, _ = parse_release(asked.version)
+        if not host or release < OFFLOADS_SINCE:
+            return {}, {}
+        tier = next(tier for tier in asked.tiers if tier.kind == "host")
+        again = tier.write == "selective" and release >= STORES_AGAIN_SINCE
+        if release >= SIZE_WORKS and not again:
+            return {"kv_offloading_backend": "native", "kv_offloading_size": host / GIB}, {}
+        # Blocks are what releases count that take no size, bytes what later ones do.
+        extra = {"cpu_bytes_to_use": host}
+        if release < SIZE_WORKS:
+            extra["num_cpu_blocks"] = host // max(1, asked.block_bytes)
+        if again:
+            extra["store_threshold"] = 2
+        native: dict[str, Any] = {
+            "kv_connector": OFFLOADING, "kv_role": "kv_both", "kv_connector_extra_config": extra,
+        }  # fmt: skip
+        return {"kv_transfer_config": native}, {}
 
     def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
         """Its own offloading, where that serves no groups yet, starts with the hybrid manager off only."""
@@ -133,9 +158,9 @@ COMMAND = VllmCommandLine(
         follower="headless",
         data_local="data_parallel_size_local",
         data_address="data_parallel_address",
-        since=(0, 12),
         others=("master_port", "data_parallel_rpc_port", "data_parallel_start_rank"),
     ),
+    tiers_since=shown(OFFLOADS_SINCE),
     tier_names=frozenset(
         (
             "kv_offloading_size",

@@ -39,6 +39,13 @@ SEVERAL_SINCE: Release = (0, 22, 0)
 """It serves groups where all that it holds do."""
 SIZE_BECOMES_ONE, SIZE_SEEN = (0, 12, 0), (0, 21, 0)
 """Between them ``kv_offloading_size`` becomes a connector after the manager was decided on."""
+OFFLOADS_SINCE: Release = (0, 11, 0)
+"""The first release that has ``OffloadingConnector``."""
+SIZE_WORKS: Release = (0, 14, 0)
+"""Before it ``kv_offloading_size`` became a connector of no blocks, which is refused as it is made
+(``CPUOffloadingSpec`` wants ``num_cpu_blocks``)."""
+STORES_AGAIN_SINCE: Release = (0, 18, 0)
+"""The first release seen whose connector takes ``store_threshold``."""
 ASKED_SINCE, KEPT_SINCE = (0, 13, 0), (0, 22, 0)
 STAYS_ON = {"disable_hybrid_kv_cache_manager": True}
 
@@ -101,6 +108,19 @@ def refused(setup: VllmSetup) -> Against | None:
         later = f"vLLM {'.'.join(map(str, since))} or later, or " if since else ""
         return Against(why, f"{later}no tier below the GPU")
     return Against(why, "disable_hybrid_kv_cache_manager", STAYS_ON)
+
+
+def no_blocks(setup: VllmSetup) -> Against | None:
+    """Native offloading by size is a connector of no blocks until it counts bytes."""
+    args = plain_args(setup.d.args)
+    native = str(args.get("kv_offloading_backend") or "").lower() == "native"
+    if setup.release >= SIZE_WORKS or not native or args.get("kv_transfer_config"):
+        return None
+    since = ".".join(map(str, SIZE_WORKS))
+    return Against(
+        f"kv_offloading_size makes a connector without num_cpu_blocks before {since}",
+        f"vLLM {since} or later, or kv_transfer_config with {OFFLOADING} and its num_cpu_blocks",
+    )
 
 
 def _asked(setup: VllmSetup) -> bool:

@@ -6,6 +6,7 @@ so. Source: ``EngineArgs.get_batch_defaults`` and ``VllmConfig.max_concurrent_ba
 
 from __future__ import annotations
 
+from kvroom.engines.start_rules import Against
 from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.records import dataclass
 from kvroom.units import GIB
@@ -54,21 +55,26 @@ def batching(setup: VllmSetup) -> Batching:
     return Batching(tokens, sequences, batches)
 
 
-def batch_refusal(setup: VllmSetup, batching: Batching) -> str:
-    """Why the scheduler's configuration would be refused, "" where it would not
-    (``SchedulerConfig``'s own checks)."""
+def batch_refusal(setup: VllmSetup, batching: Batching) -> Against | None:
+    """Why the scheduler's configuration would be refused (``SchedulerConfig``'s own checks)."""
     if setup.flags.sequences is not None and batching.tokens < batching.sequences:
-        return f"max_num_batched_tokens {batching.tokens:,} is less than max_num_seqs {batching.sequences:,}"
+        return Against(
+            f"max_num_batched_tokens {batching.tokens:,} is less than max_num_seqs {batching.sequences:,}",
+            f"max_num_seqs={batching.tokens}, or max_num_batched_tokens={batching.sequences}",
+            {"max_num_seqs": batching.tokens},
+        )
     if (
         not setup.flags.chunked_prefill
         and not setup.flags.auto_fit
         and batching.tokens < setup.context
     ):
-        return (
+        return Against(
             f"max_num_batched_tokens {batching.tokens:,} is less than max_model_len {setup.context:,}, and "
-            "chunked prefill is off"
+            "chunked prefill is off",
+            f"max_num_batched_tokens={setup.context}, or leave enable_chunked_prefill on",
+            {"max_num_batched_tokens": setup.context},
         )
-    return ""
+    return None
 
 
 def _defaults(setup: VllmSetup) -> tuple[int, int]:

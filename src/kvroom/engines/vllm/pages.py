@@ -351,7 +351,7 @@ class Pages:
 
     @cached_property
     def specs(self) -> list[tuple[int, Spec]]:
-        """(layer, Spec) of every cache of the model, in the model's order."""
+        """(layer, Spec) of every cache of the model, in the order in which its class makes them."""
         by_layer: dict[tuple[int, bool], tuple[Spec, ...]] = {}
         made: list[tuple[int, Spec]] = []
         for index, layer in enumerate(self.layers):
@@ -359,6 +359,10 @@ class Pages:
             if (id(layer), wide) not in by_layer:
                 by_layer[id(layer), wide] = self._of_layer(layer, wide=wide)
             made += [(index, spec) for spec in by_layer[id(layer), wide]]
+        if (
+            self.d.model.model_type == "zamba2"
+        ):  # zamba2.py makes the attention that layers share first
+            made.sort(key=lambda each: each[1].type != "full")
         return made
 
     def _of_layer(self, layer: Layer, *, wide: bool) -> tuple[Spec, ...]:

@@ -19,7 +19,7 @@ from kvroom.engines.start_rules import (
     uneven_mlp,
 )
 from kvroom.engines.vllm.capacity import VllmPool
-from kvroom.engines.vllm.connectors import refused
+from kvroom.engines.vllm.connectors import no_blocks, refused
 from kvroom.engines.vllm.defaults import batch_refusal, batching
 from kvroom.engines.vllm.encoding import largest_item
 from kvroom.engines.vllm.graphs import captures
@@ -116,8 +116,7 @@ def _heads(setup: VllmSetup) -> Why:
 
 
 def _batch(setup: VllmSetup) -> Why:
-    found = batch_refusal(setup, batching(setup))
-    return Against(found, "") if found else None
+    return batch_refusal(setup, batching(setup))
 
 
 def _blocks(setup: VllmSetup) -> Why:
@@ -335,6 +334,11 @@ START_RULES = (
         name="connector_groups",
         why=refused,
         source="vLLM, KVConnectorFactory.create_connector; github ovg-project/kvcached issue 267",
+    ),
+    StartRule(
+        name="offloaded_blocks",
+        why=no_blocks,
+        source="vLLM 0.11.1 to 0.13.0, v1/kv_offload/cpu.py: num_cpu_blocks must be specified",
     ),
     StartRule(
         name="whole_items",

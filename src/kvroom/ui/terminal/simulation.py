@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kvroom.latency.clock import PS_PER_S
@@ -115,8 +115,8 @@ def lines(simulated: Simulated) -> str:
         cells[min(place, width - 1)].append(moment)
     outside = simulated.fleet.outcome.outside_ps
     rows = (
-        ("queue", [_mean(cell, "waiting") for cell in cells], None, "{:,.0f} waiting"),
-        ("running", [_mean(cell, "running") for cell in cells], None, "{:,.0f} running"),
+        ("queue", [_mean(cell, "waiting") for cell in cells], None, "{} waiting"),
+        ("running", [_mean(cell, "running") for cell in cells], None, "{} running"),
         ("blocks", [_mean(cell, "blocks") for cell in cells], float(total), "{:.0%} of them"),
         (MEAN_TTFT, [_first_token_s(cell, outside) for cell in cells], None, "{}"),
     )
@@ -124,9 +124,18 @@ def lines(simulated: Simulated) -> str:
     for name, values, top, words in rows:
         most = max(values)
         told = most / top if top else most
-        text = words.format(span(told) if name == MEAN_TTFT else told)
+        text = words.format(_SAID.get(name, _counted)(told))
         drawn.append(f"  {name:{LABEL - 4}} {spark(values, top or most)} up to {text}")
     return plain_text("\n".join(drawn))
+
+
+def _counted(mean: float) -> str:
+    """A mean of requests: whole, or with its first figure where it is less than a few."""
+    return f"{mean:,.0f}" if mean >= 9.5 or mean == int(mean) else f"{mean:.1g}"
+
+
+_SAID: dict[str, Callable[[float], object]] = {"blocks": float, MEAN_TTFT: span}
+"""How figures other than counts are said."""
 
 
 def _first_token_s(moments: Sequence[Any], outside_ps: int) -> float:
