@@ -2,9 +2,11 @@
 
 import pytest
 
+from kvroom.latency.load import held_per_s
 from kvroom.planner.layout import laid_out
-from kvroom.planner.plan import plan
+from kvroom.planner.plan import plan, work
 from kvroom.scenario.scenario import Scenario
+from kvroom.units import show_seconds
 
 
 def asked(model, gpu, count, **keys):
@@ -47,6 +49,46 @@ def test_few_users_stay_with_tensor_ranks():
     few, many = (laid_out(asked("deepseek-v3", "H200-SXM", 8, concurrency=n))[0] for n in (8, 300))
     assert degrees(few) == (8, 1, 1, 1)
     assert degrees(many) == (1, 1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("load", "layout"),
+    [
+        ({"requests_per_s": 1.0}, (8, 1, 1, 1)),  # both hold it: tokens of tensor ranks come sooner
+        ({"requests_per_s": 8.0}, (1, 1, 8, 8)),  # tensor ranks do not
+        ({"requests_per_s": 50.0}, (1, 1, 8, 8)),  # neither does: who serves more
+        ({"concurrency": 32}, (8, 1, 1, 1)),
+        ({"concurrency": 2000}, (1, 1, 8, 8)),
+    ],
+)
+def test_a_load_is_held_and_then_answered_sooner(load, layout):
+    load = {"input_tokens": 2000, "output_tokens": 500, **load}
+    question = asked("deepseek-v3", "B200-SXM", 8, context_tokens=16384, workload=load)
+    (chosen, (why,)) = laid_out(question)
+    assert degrees(chosen) == layout
+    assert why.startswith("layout chosen: tp 8" if layout[0] == 8 else "layout chosen: dp 8 ep 8")
+
+    def at(tp, dp):
+        told = {"tp": tp, "dp": dp, "ep": dp, "pp": 1}
+        return work(
+            asked("deepseek-v3", "B200-SXM", 8, context_tokens=16384, workload=load, **told)
+        )
+
+    made, other = at(chosen.tp, chosen.dp), at(chosen.dp, chosen.tp)
+    holds = [
+        not w.times.saturated and (w.load.requests_per_s or w.load.users <= w.load.slots)
+        for w in (made, other)
+    ]
+    assert holds[0] or not holds[1]  # it holds the load if either does
+    if all(holds):
+        assert made.times.tpot_s < other.times.tpot_s
+    if holds[0]:
+        assert f"a token in {show_seconds(made.times.tpot_s)}" in why
+    if load.get("requests_per_s") and not holds[1]:
+        assert f"{held_per_s(other.timing.clock, other.load):.3g} requests a second" in why
+        assert f"up to {held_per_s(other.timing.clock, other.load):.3g} requests" in "".join(
+            other.plan.warnings
+        )
 
 
 def test_what_is_told_stands():

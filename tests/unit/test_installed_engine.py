@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kvroom import api
+from kvroom.engines.config_folder import with_architecture
 from kvroom.engines.registry import engine_of
 from kvroom.engines.vllm.asked import moment
 from kvroom.errors import KvroomError
@@ -119,6 +122,26 @@ def test_a_question_that_falls_back_does_not_decide_the_next(
             assert engine.plan(first).workings.answer.starts
             with pytest.raises(KvroomError, match="falls back to its V0 engine"):
                 engine.plan(other)
+
+
+def test_an_encoder_without_a_class_is_asked_as_the_bare_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {
+        "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES": {
+            "llama": "LlamaForCausalLM",
+            "bert": "BertLMHeadModel",
+        },
+        "MODEL_FOR_MASKED_LM_MAPPING_NAMES": {"bert": "BertForMaskedLM"},
+        "MODEL_MAPPING_NAMES": {"llama": "LlamaModel", "bert": "BertModel"},
+    }
+    auto = "transformers.models.auto.modeling_auto"
+    monkeypatch.setitem(sys.modules, auto, SimpleNamespace(**names))
+    for kind, wanted in (("bert", "BertModel"), ("llama", "LlamaForCausalLM")):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+        with_architecture(str(tmp_path))
+        read = json.loads((tmp_path / "config.json").read_text())
+        assert read["architectures"] == [wanted]
 
 
 def test_too_few_bytes_are_refused_by_both(toy: str) -> None:

@@ -7,7 +7,9 @@ import pytest
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.latency.load import held_per_s
+from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve
+from kvroom.scenario.scenario import Scenario
 from kvroom.workloads.synthetic import of_workload
 from support import asked
 
@@ -212,3 +214,24 @@ def test_bytes_a_token_fall_about_fiftyfold_from_one_to_64():
     )
     each = [(s.bytes.weights + s.bytes.kv) / s.batch for s in (one, many)]
     assert 45 < each[0] / each[1] < 55
+
+
+def test_who_waits_for_a_slot_is_met_by_nobody():
+    keys = {"weight_dtype": "q4_k_m", "engine": "llama.cpp", "context_tokens": 16384}
+    w = work(
+        Scenario.from_dict(
+            {
+                "model": "llama-3.1-8b",
+                "gpu": "RTX-4090",
+                **keys,
+                "engine_args": {"parallel": 1},
+                "workload": load(concurrency=4, output_tokens=64, requests=40),
+            }
+        )
+    )
+    t = w.times
+    assert t.prompts_a_step == 0
+    assert t.tpot_s == t.step_s
+    played = serve(w, of_workload(w.plan.scenario.workload)).to_dict()
+    assert t.tpot_s == pytest.approx(played["tpot_s"]["mean"], rel=0.02)
+    assert t.ttft_s == pytest.approx(played["ttft_s"]["mean"], rel=0.05)

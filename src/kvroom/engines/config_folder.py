@@ -17,7 +17,7 @@ NUMBERS = count()
 
 def with_architecture(folder: str) -> None:
     """Name in the config of ``folder`` the class that transformers has for its model type, where it names
-    none."""
+    none: one that generates, and of encoders, which fill in masks, the bare model."""
     path = Path(folder) / "config.json"
     config = json.loads(path.read_text())
     if config.get("architectures"):
@@ -26,6 +26,8 @@ def with_architecture(folder: str) -> None:
     known = dict(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     if "vision_config" in config:
         known |= getattr(auto, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", {})
+    masked = getattr(auto, "MODEL_FOR_MASKED_LM_MAPPING_NAMES", ())
+    known |= {kind: name for kind, name in auto.MODEL_MAPPING_NAMES.items() if kind in masked}
     if config.get("model_type") in known:
         path.write_text(json.dumps(config | {"architectures": [known[config["model_type"]]]}))
 

@@ -513,10 +513,11 @@ class LoadModel:
         load = self.load
         here, slots = users / self.dp, max(1.0, load.slots / self.dp)
         deviation = load.slots_deviation / sqrt(self.dp)
-        others = max(0.0, here - 1) / max(here, 1.0)
         running = min(here, slots)
         decoding = min(running, near / self.dp) if near else running
         for _ in range(ROUNDS):
+            others = max(0.0, here - 1) / max(here, 1.0)
+            others = min(others, (slots - 1) / running)  # who waits is met by nobody
             beside = min(max(1.0, slots), 1 + others * decoding)
             most = self.prompts_at_most(beside)
             elsewhere = min(decoding / self.decode_steps, most)

@@ -50,7 +50,7 @@ def pools_of(scenario: Scenario) -> list[tuple[str, Scenario, int]]:
     pools = []
     for field, pool in named:
         with within(field):
-            own, _ = laid_out(scenario.of_pool(pool))
+            own, _ = laid_out(scenario.of_pool(pool), by_load=False)
             pools.append((field, own, pool.count))
     return pools
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 REQUEST = ("append_output_token_ids", "update_block_hashes", "take_events")
@@ -30,14 +29,14 @@ def spare(scheduler: Any) -> None:
         if base.__name__ == "Scheduler"
     )
     nothing = contextlib.nullcontext()
-    stood_in = {
-        "record_function_or_nullcontext": lambda *_: nothing,  # names of stretches for a profiler
-        "NewRequestData": SimpleNamespace(from_request=lambda *_, **__: None),
-    }
-    for name in stood_in.keys() & vars(module).keys():
-        setattr(module, name, stood_in[name])
-    if hasattr(scheduler, "_make_cached_request_data"):
-        scheduler._make_cached_request_data = lambda *_, **__: None
+    if hasattr(module, "record_function_or_nullcontext"):
+        module.record_function_or_nullcontext = lambda *_: nothing  # names stretches for a profiler
+    written = getattr(scheduler, "_make_cached_request_data", None)
+    empty = getattr(getattr(module, "CachedRequestData", None), "make_empty", None)
+    alone = getattr(scheduler, "connector", None) is None  # a connector reads it too
+    if written is not None and empty is not None and alone:
+        none = empty()  # what workers know of already
+        scheduler._make_cached_request_data = lambda *_, **__: none
     grammars: Any = getattr(scheduler, "structured_output_manager", None)
     if hasattr(grammars, "accept_tokens"):
         grammars.accept_tokens = lambda *_: True  # no request has a grammar
