@@ -1,8 +1,9 @@
-"""Which release brought and which dropped each flag: ``flag_releases.py ENGINE FOLDER``.
+"""Which release brought and which dropped each flag: ``flag_releases.py ENGINE FOLDER [RELEASE …]``.
 
 FOLDER holds a folder a release, called by its number, with the engine's own sources as its wheel has them.
 Prints the ``[releases]`` section of its ``flags.ini``: ``name = since..last``, an end left out where the flag
-was there in the oldest release looked at, or is in the newest. What no release says stands in none.
+was there in the oldest release looked at, or is in the newest. What no release says stands in none. Each
+RELEASE is one that is not in FOLDER: it is taken to have what either of its neighbours has.
 """
 
 from __future__ import annotations
@@ -42,13 +43,20 @@ def flags_in(folder: Path, patterns: tuple[str, ...]) -> set[str]:
     return found
 
 
-def spans(folder: Path, engine: str) -> dict[str, str]:
+def spans(folder: Path, engine: str, between: list[str]) -> dict[str, str]:
     """``since..last`` of each flag that kvroom knows and that is not in every release."""
     said = {
         at: (place.name, flags)
         for place in folder.iterdir()
         if (at := published(place.name)) and (flags := flags_in(place, SOURCES[engine]))
     }
+    for name in between:
+        if (at := published(name)) and at not in said:
+            older, newer = (
+                max(each for each in said if each < at),
+                min(each for each in said if each > at),
+            )
+            said[at] = (name, said[older][1] | said[newer][1])
     releases = [said[at] for at in sorted(said)]
     command = engine_of(engine).command
     assert command is not None
@@ -67,5 +75,5 @@ def spans(folder: Path, engine: str) -> dict[str, str]:
 
 if __name__ == "__main__":
     print("[releases]")
-    for flag, span in spans(Path(sys.argv[2]), sys.argv[1]).items():
+    for flag, span in spans(Path(sys.argv[2]), sys.argv[1], sys.argv[3:]).items():
         print(f"{flag} = {span}")

@@ -398,6 +398,7 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
         lone_prompt_uncapped=rules.lone_prompt_uncapped,
         passes_over=rules.passes_over,
         in_turn=not rules.uncached_first,
+        bounding_batches=rules.bounding_batches,
         state_short_of_end=rules.state_short_of_end,
     )
     if not rules.chunks_told:

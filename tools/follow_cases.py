@@ -16,12 +16,10 @@ ROOT = Path(__file__).resolve().parents[1]
 NEED_WHOLE = frozenset(
     (
         "deepseek-v4-flash",
-        "llama-4-scout",
         "mimo-v2-flash",
         "nemotron-3-nano-30b-a3b",
         "nemotron-nano-9b-v2",
         "qwen3-next-80b-a3b",
-        "qwen3-vl-8b",
         "qwen3.5-9b",
     )
 )

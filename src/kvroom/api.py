@@ -111,10 +111,10 @@ def scenario(model: ModelInput, gpu: GpuInput = None, **keys: Unpack[ScenarioKey
     """The question, checked; KvroomError names the key, its value and the fix."""
     if isinstance(model, Scenario):
         return model
-    given: dict[str, Any] = {"model": model, "gpu": gpu, **keys}
+    question: dict[str, Any] = {"model": model, "gpu": gpu, **keys}
     if gpu is None:
-        del given["gpu"]
-    return Scenario.from_dict({key: _text_of_path(value) for key, value in given.items()})
+        del question["gpu"]
+    return Scenario.from_dict({key: _text_of_path(value) for key, value in question.items()})
 
 
 def _planned(question: Scenario, *, paths: bool = True) -> Workings:
@@ -135,13 +135,13 @@ def workings(
 ) -> Workings:
     """The Plan with what it was made of: the deployment, the engine's answer, the times."""
     with _asking(hub):
-        made = _planned(scenario(model, gpu, **keys), paths=paths)
+        planned = _planned(scenario(model, gpu, **keys), paths=paths)
         if engine_python is None:
-            return made
+            return planned
         from kvroom.observe.installed.engine import installed
 
-        with installed(os.fspath(engine_python), made) as engine:
-            return engine.plan(made, paths=paths).workings
+        with installed(os.fspath(engine_python), planned) as engine:
+            return engine.plan(planned, paths=paths).workings
 
 
 def plan(
@@ -494,7 +494,7 @@ def simulate(
                 scheduler=scheduler,
             )
 
-        made = _planned(question, paths=paths)
+        planned = _planned(question, paths=paths)
         if cluster is not None or journal is not None:
             _check_spread(on_end=on_end, on_frame=on_frame, scheduler=scheduler)
             from kvroom.clusters import Workers, workers_of
@@ -503,7 +503,7 @@ def simulate(
             workers = Workers(None, 1) if cluster is None else workers_of(cluster)
             opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
             return spread_simulation(
-                made,
+                planned,
                 _pooled(_requests(question, trace, seed, opener), sessions, seed, pauses),
                 pool=workers.pool,
                 workers=workers.at_once,
@@ -515,12 +515,12 @@ def simulate(
                 progress=progress,
             )
         if not _by_engine(scheduler, engine_python):
-            return played(made)
+            return played(planned)
         from kvroom.observe.installed.engine import installed
         from kvroom.observe.installed.serving import scheduler_of
 
-        with installed(os.fspath(engine_python or "auto"), made) as engine:
-            asked = engine.plan(made, paths=paths)
+        with installed(os.fspath(engine_python or "auto"), planned) as engine:
+            asked = engine.plan(planned, paths=paths)
             return played(asked.workings, scheduler_of(engine, asked))
 
 
@@ -643,7 +643,7 @@ def agents(
 
 
 def _sessions_of(
-    given: Any,
+    trace: Any,
     users: int | None,
     seed: int | None,
     opener: Callable[[str | Held], Trace | Iterable[Request]],
@@ -653,22 +653,22 @@ def _sessions_of(
     from kvroom.workloads.synthetic import Synthetic, parse
     from kvroom.workloads.traces.pool import pool_of
 
-    made_up = isinstance(given, str) and "=" in given and not os.path.exists(given)  # noqa: PTH110 (a SPEC may be too long for a path)
-    if pauses != 1 and (made_up or isinstance(given, Synthetic)):
+    made_up = isinstance(trace, str) and "=" in trace and not os.path.exists(trace)  # noqa: PTH110 (a SPEC may be too long for a path)
+    if pauses != 1 and (made_up or isinstance(trace, Synthetic)):
         fix = "Write them in the SPEC: think=…, tool=…."
         raise KvroomError("--pauses", pauses, "is of a trace's sessions", fix)
-    if isinstance(given, Synthetic):
-        return "", given, users or given.users or None
+    if isinstance(trace, Synthetic):
+        return "", trace, users or trace.users or None
     if made_up:
-        made = parse(given, "SPEC")
-        if not made.users:
+        workload = parse(trace, "SPEC")
+        if not workload.users:
             fix = "Write agents=40, or arrivals=closed:40."
-            raise KvroomError("SPEC", given, "says not how many sessions there are at a time", fix)
-        return given, made, users or made.users
-    source = opener(given) if isinstance(given, str) else given
+            raise KvroomError("SPEC", trace, "says not how many sessions there are at a time", fix)
+        return trace, workload, users or workload.users
+    source = opener(trace) if isinstance(trace, str) else trace
     if not isinstance(source, Iterable):
-        raise KvroomError("TRACE|SPEC", given, "is no trace", "Give a file's path, or agents=40.")
-    name = Path(given).name if isinstance(given, str) else ""
+        raise KvroomError("TRACE|SPEC", trace, "is no trace", "Give a file's path, or agents=40.")
+    name = Path(trace).name if isinstance(trace, str) else ""
     return name, pool_of(source, users or 1, seed=seed, pauses=pauses), users
 
 
@@ -843,9 +843,9 @@ def anonymise(
         source = parse(source, "SPEC")
     elif isinstance(source, str):
         source = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)(source)
-    made = anonymised(source, os.fspath(out), key)
+    anonymiser = anonymised(source, os.fspath(out), key)
     notes = [*source.counts.notes()] if isinstance(source, Trace) else []
-    return {"requests": made.requests, "blocks": made.blocks, "warnings": notes}
+    return {"requests": anonymiser.requests, "blocks": anonymiser.blocks, "warnings": notes}
 
 
 def play(
@@ -863,8 +863,8 @@ def play(
     from kvroom.observe.installed.engine import installed
     from kvroom.observe.installed.serving import play_script
 
-    made = _planned(Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM"}))
-    with installed(os.fspath(engine_python or "auto"), made) as engine:
+    planned = _planned(Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM"}))
+    with installed(os.fspath(engine_python or "auto"), planned) as engine:
         return play_script(engine, script)
 
 
@@ -1199,14 +1199,16 @@ def fit(
     from kvroom.hardware.reader import resolve
     from kvroom.optimize.fit import fit as fitted
 
-    given: dict[str, Any] = {**keys, "gpu": _own_card() if gpu is None else _text_of_path(gpu)}
+    question: dict[str, Any] = {**keys, "gpu": _own_card() if gpu is None else _text_of_path(gpu)}
     if memory is not None:
         size = parse_bytes("memory", memory)
-        if not resolve(given["gpu"]).unified_memory:
+        if not resolve(question["gpu"]).unified_memory:
             fix = "Leave it out, or give an inline card of that size."
-            raise KvroomError("memory", memory, f"is no size of {given['gpu']}, which has one", fix)
-        given["gpu"] = f"{given['gpu']}-{size // 10**9}GB"
-    return fitted(given, model, progress=progress)
+            raise KvroomError(
+                "memory", memory, f"is no size of {question['gpu']}, which has one", fix
+            )
+        question["gpu"] = f"{question['gpu']}-{size // 10**9}GB"
+    return fitted(question, model, progress=progress)
 
 
 def pack(
@@ -1241,8 +1243,8 @@ def pack(
     from kvroom.optimize.pack.pack import PackQuestion, cheapest
     from kvroom.optimize.pack.pack import pack as packed
 
-    given = _text_of_path(models)
-    rows = read_yaml(given, "MODELS.yaml") if isinstance(given, str) else given
+    entries = _text_of_path(models)
+    rows = read_yaml(entries, "MODELS.yaml") if isinstance(entries, str) else entries
     question = PackQuestion(
         prices=prices or {},
         host_bytes=None
@@ -1268,9 +1270,9 @@ def _own_card() -> dict[str, Any] | str:
     from kvroom.observe.probe.machine import Wishes
     from kvroom.observe.probe.machine import probe as probed
 
-    found = probed(Wishes(disk=None))
-    device = found.machine.get("device", found.machine)
-    if not found.machine or device.get("vendor") in (None, "cpu"):
+    probe = probed(Wishes(disk=None))
+    device = probe.machine.get("device", probe.machine)
+    if not probe.machine or device.get("vendor") in (None, "cpu"):
         fix = "Name one: kvroom fit --gpu RTX-4090, or a machine file of kvroom probe --out."
         raise KvroomError("gpu", None, "is not given, and no GPU is seen on this machine", fix)
     return str(device["name"])

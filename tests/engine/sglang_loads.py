@@ -15,7 +15,7 @@ PYTHON = os.environ.get("KVROOM_SGLANG", "")
 RELEASE = os.environ.get("KVROOM_SGLANG_RELEASE", "0.5.23")
 CONTEXT = 2048
 HEAD = {"speculative_draft_model_path": "draft"}
-"""A head of which nothing is known: one layer like the model's own."""
+"""A draft of which nothing is known: a head like one layer of the model, for STANDALONE a model like it."""
 DRAFTS: tuple[dict[str, Any], ...] = (
     {"speculative_algorithm": "NGRAM"},
     {
@@ -40,7 +40,7 @@ DRAFTS: tuple[dict[str, Any], ...] = (
         "speculative_algorithm": "STANDALONE",
         "speculative_num_steps": 2,
         "speculative_eagle_topk": 1,
-        "speculative_draft_model_path": "llama-3.2-1b",
+        **HEAD,
     },
 )
 """Ways of drafting: looked up in the text as a tree and as a line, a head's line and tree, a small model."""

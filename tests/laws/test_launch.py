@@ -314,6 +314,8 @@ def test_tiers_are_written_as_the_engine_calls_them() -> None:
     assert "--hicache-storage-backend file" in text
     made = engine_command(work(Scenario.from_dict(asked | host | {"engine": "tensorrt-llm"})))
     assert any("the tier host is not written" in note for note in made.notes)
+    made = engine_command(work(Scenario.from_dict(asked | host | {"engine": "ollama", "tp": 1})))
+    assert "the tier host is not written: Ollama has no flag for it" in made.notes
 
 
 RELEASES = {

@@ -441,3 +441,16 @@ def test_a_dynamo_services_own_variables_reach_its_container(tmp_path: Path) -> 
     )
     row = _row(tmp_path, "graph.yaml", text)
     assert (row.model, row.status, row.line) == ("Qwen/Qwen3-8B", "fits", 9)
+
+
+def test_what_uv_runs_is_a_start(tmp_path: Path) -> None:
+    command = "uv run --with vllm==0.20.0 vllm serve Qwen/Qwen3-8B --max-model-len 8192\n"
+    assert _row(tmp_path, "a.sh", command).status == "fits"
+    assert _row(tmp_path, "b.sh", "uv pip install vllm serve\n").status == "unreadable"
+
+
+def test_python_is_told_as_such_and_the_engines_by_name(tmp_path: Path) -> None:
+    row = _row(tmp_path, "serve.py", "from vllm import LLM\nllm = LLM(model='Qwen/Qwen3-8B')\n")
+    assert (row.status, row.reason) == ("unreadable", "is Python, of which nothing is run here")
+    other = _row(tmp_path, "tgi.sh", "text-generation-launcher --model-id Qwen/Qwen3-8B\n")
+    assert "SGLang" in other.fix

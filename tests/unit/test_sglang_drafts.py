@@ -135,7 +135,7 @@ def test_the_text_does_not_draft_for_groups_of_ranks() -> None:
     assert "does not draft by NGRAM" in "".join(each.message for each in made.answer.refusals)
 
 
-def served(*, beyond: bool, output: int) -> SglangScheduler:
+def served(*, beyond: bool, output: int, pairs: bool = False) -> SglangScheduler:
     """A request of 10 tokens whose drafts are all kept, from its prompt to its end."""
     settings = SglangSettings(
         tokens=1000,
@@ -145,6 +145,7 @@ def served(*, beyond: bool, output: int) -> SglangScheduler:
         chunked_prefill_size=512,
         reserved_tokens=8,
         shares_beyond=beyond,
+        pairs=pairs,
     )
     rules = SglangScheduler(settings, Drafts(chances=(1.0, 1.0, 1.0)))
     hashes = BlockHashes(((100, 10), (500, output)), 1)
@@ -176,6 +177,23 @@ def test_what_a_finished_answer_leaves_in_the_tree(output: int, beyond: bool, ke
     rules = served(beyond=beyond, output=output)
     assert rules.cache.evictable == kept
     assert rules.free == 1000 - kept
+
+
+@pytest.mark.parametrize(("pairs", "cached"), [(False, 10), (True, 9)])
+def test_a_tree_of_pairs_knows_a_token_less(pairs: bool, cached: int) -> None:
+    rules = served(beyond=False, output=7, pairs=pairs)
+    hashes = BlockHashes(((100, 10), (900, 6)), 1)
+    request = ServedRequest(1, 0, 15, 1, hashes=hashes)
+    rules.add_request(request)
+    (admitted,) = rules.schedule().admitted
+    assert admitted.cached_tokens == cached
+
+
+def test_a_small_model_drafts_in_the_models_own_tokens() -> None:
+    draft = {"speculative_algorithm": "STANDALONE", "speculative_draft_model_path": "qwen3-0.6b"}
+    answer = worked(**draft).answer
+    assert not answer.starts
+    assert "the draft model knows 151,936 tokens and the model 128,256" in answer.reason
 
 
 class Quiet:

@@ -528,3 +528,20 @@ def test_commands_under_way_are_said_in_their_own_section(visit: Any) -> None:
     assert v.page.locator("#serve .near-said").count() == 0
     v.page.wait_for_selector("#launched pre")
     v.settle()
+
+
+def test_words_that_places_put_behind_a_shared_link_ask_nothing(visit: Any) -> None:
+    v = visit("?utm_source=feed&fbclid=abc")
+    assert v.page.evaluate("document.documentElement.dataset.view") == "read"
+    assert v.page.locator(".fault:visible").count() == 0
+    v = visit("?model=llama-3-8b&gpu=80GB&utm_source=feed")
+    assert asked(v)["model"] == "llama-3-8b"
+
+
+def test_the_usual_engine_is_named_where_a_command_brings_it(visit: Any) -> None:
+    v = visit("#view=plan")
+    v.page.fill("#paste", "vllm serve meta-llama/Llama-3.3-70B-Instruct --tensor-parallel-size 4")
+    v.page.click("#paste-read")
+    v.page.wait_for_selector("#taken li")
+    assert "Engine: vllm (was arithmetic)" in v.text("#taken")
+    v.settle()

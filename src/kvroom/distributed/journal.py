@@ -62,18 +62,18 @@ class Journal:
         good = 0
         with path.open("rb") as file:
             for line in file:
-                told = _line(line)
-                if told is None:
+                entry = _line(line)
+                if entry is None:
                     if good:
                         break
                     raise KvroomError(
                         "--journal", str(path), "is no journal of kvroom's", "Give another file."
                     )
-                if not good and told != head:
+                if not good and entry != head:
                     message = "belongs to another question"
                     raise KvroomError("--journal", str(path), message, "Give another file.")
                 if good:
-                    self._remember(told["unit"], told["result"], good)
+                    self._remember(entry["unit"], entry["result"], good)
                 good += len(line)
         return good
 
@@ -93,9 +93,9 @@ class Journal:
         assert self.path is not None
         with Path(self.path).open("rb") as file:
             file.seek(self._where[unit])
-            told = _line(file.readline())
-        assert told is not None
-        return told["result"]
+            entry = _line(file.readline())
+        assert entry is not None
+        return entry["result"]
 
     def add(self, unit: str, result: Any) -> None:
         """Note that ``unit`` is done."""
@@ -122,8 +122,8 @@ def _line(line: bytes) -> dict[str, Any] | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        told = json.loads(line)
+        entry = json.loads(line)
     except ValueError:
         return None
-    whole = isinstance(told, dict) and ({"unit", "result"} <= set(told) or "kvroom" in told)
-    return told if whole else None
+    whole = isinstance(entry, dict) and ({"unit", "result"} <= set(entry) or "kvroom" in entry)
+    return entry if whole else None

@@ -67,11 +67,11 @@ class Shares:
             )
             staged = self.staged(source, part)
             staged.fleet.serve(staged.feed)
-            found = tally(staged.fleet)
+            counts = tally(staged.fleet)
             if isinstance(source, Trace):
-                found["read"] = asdict(source.counts)
-            return found
-        made = simulation(
+                counts["read"] = asdict(source.counts)
+            return counts
+        simulated = simulation(
             self.workings,
             source,
             slo=self.slo,
@@ -79,7 +79,7 @@ class Shares:
             warmup=self.warmup,
             linked=self.linked,
         )
-        return {**tally(made.run.fleet), "figures": made.to_dict()}
+        return {**tally(simulated.run.fleet), "figures": simulated.to_dict()}
 
     def of_seed(self, seed: int | None) -> Iterable[Request]:
         """The requests as that seed draws them."""

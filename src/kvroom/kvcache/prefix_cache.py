@@ -48,6 +48,8 @@ class PrefixCache:
         pool: BlockPool | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks) if pool is None else pool
+        self.keeps_in_flight = True
+        """Whether windows keep what steps in flight read; else they end where the next step begins."""
         self.groups = tuple(groups)
         self.caching = caching
         self.context_tokens = context_tokens
@@ -192,7 +194,8 @@ class PrefixCache:
             if self._need(request, known, blocks, computed, brought, capped=True) > free:
                 return False
         tokens = min(computed + new_tokens + ahead, self.context_tokens)
-        processed = max(0, computed - request.in_flight_tokens)
+        flying = request.in_flight_tokens if self.keeps_in_flight else 0
+        processed = max(0, computed - flying)
         for group in self.groups:
             group.trim(request, processed)
         if (

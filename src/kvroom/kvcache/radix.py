@@ -34,15 +34,15 @@ class TokenText:
 
     def part(self, low: int, high: int) -> tuple[Run, ...]:
         """The ids from place ``low`` to ``high``, in as few runs as possible."""
-        found: list[Run] = []
+        runs: list[Run] = []
         number = bisect_right(self.ends, low)
         while low < high:
             first, count = self.runs[number]
             begin = self.ends[number] - count
             end = min(high, self.ends[number])
-            found.append((first + low - begin, end - low))
+            runs.append((first + low - begin, end - low))
             low, number = end, number + 1
-        return tuple(found)
+        return tuple(runs)
 
     def shared(self, low: int, runs: tuple[Run, ...], limit: int) -> int:
         """How many ids from ``low`` on are those of ``runs``, up to ``limit``."""

@@ -137,7 +137,7 @@ def levels(deployment: Deployment) -> tuple[str, ...]:
     width = f"weights={width_class(deployment.weights.quantisation.linear.name)}"
     tp, vendor = f"tp={layout.tp}", f"vendor={device.vendor}"
     chip = f"chip={device.compute_capability or device.generation}"
-    found = [
+    names = [
         vendor,
         generation,
         chip,
@@ -158,7 +158,7 @@ def levels(deployment: Deployment) -> tuple[str, ...]:
     # All-reduces over a scale-up link take what operators measure; over a bus they take far more, the
     # more cards there are, and they vary by card and engine, as those of old did.
     if device.scale_up is None:
-        found.append("link=bus")
+        names.append("link=bus")
         pairs += [(engine, "link=bus"), ("link=bus", tp), (chip, "link=bus", tp)]
     if unsaid_cache(deployment):
         pairs.append((width, "cache=auto"))
@@ -173,16 +173,16 @@ def levels(deployment: Deployment) -> tuple[str, ...]:
     if many and today:
         known = recipe_of(deployment)
         recipe = f"recipe={'tuned' if known == 'tuned' else 'default'}"
-        found += ["served=new", recipe, f"stream={_streamed(deployment)}"]
+        names += ["served=new", recipe, f"stream={_streamed(deployment)}"]
         if known == "unknown":
-            found.append(UNKNOWN_RECIPE)
+            names.append(UNKNOWN_RECIPE)
         pairs += [(recipe, kind), (engine, recipe), (recipe, generation)]
         pairs.append((engine, recipe, generation, kind))
     else:  # what others make of a card says little of what today's servers do
         pairs += [("served=other", chip), ("served=other", gpu)]
     if unsaid_intake(deployment):
-        found.append("intake=unsaid")
-    return (*found, *(" ".join(pair) for pair in pairs))
+        names.append("intake=unsaid")
+    return (*names, *(" ".join(pair) for pair in pairs))
 
 
 def _streamed(deployment: Deployment) -> str:
@@ -202,17 +202,17 @@ def shipped() -> Mapping[str, Any]:
     return table
 
 
-def coefficients(found: Iterable[str], table: Mapping[str, Any]) -> Coefficients:
-    """The coefficients of a deployment of levels ``found``."""
-    found = tuple(found)
+def coefficients(levels: Iterable[str], table: Mapping[str, Any]) -> Coefficients:
+    """The coefficients of a deployment of levels ``levels``."""
+    levels = tuple(levels)
     logs = dict.fromkeys(NAMES, 0.0)
     effects: Mapping[str, Mapping[str, float]] = table["effects"]
-    for level in found:
+    for level in levels:
         for name, value in effects.get(level, {}).items():
             logs[name] += value
     overall: Mapping[str, float] = table["overall"]
-    made = {name: overall[name] * exp(logs[name]) for name in NAMES}
-    return Coefficients(**made | (REACHED if f"vendor={CPU}" in found else {}))
+    values = {name: overall[name] * exp(logs[name]) for name in NAMES}
+    return Coefficients(**values | (REACHED if f"vendor={CPU}" in levels else {}))
 
 
 def takes_in_every(deployment: Deployment) -> int | None:

@@ -121,10 +121,10 @@ class StepClock:
 
     def decode_ps(self, requests: int) -> int:
         """A step in which ``requests`` compute a token each, without their attention."""
-        found = self.decodes.get(requests)
-        if found is None:
-            found = self.decodes[requests] = self.mixed_ps(requests, 0, 0)
-        return found
+        known_ps = self.decodes.get(requests)
+        if known_ps is None:
+            known_ps = self.decodes[requests] = self.mixed_ps(requests, 0, 0)
+        return known_ps
 
     def mixed_ps(self, requests: int, tokens: int, prompts: int) -> int:
         """The same with ``tokens`` of ``prompts`` prompts."""
@@ -321,11 +321,11 @@ def _products(
 ) -> list[Products]:
     """The products of each stage, ``times`` over, of ``width`` tokens of a request; prompts' tokens and
     last tokens count where ``tokens`` and ``prompts`` do. Requests and prompts spread over ``stages``."""
-    made = []
+    products = []
     unit = clock.k.scale * PS_PER_S
     for stage in clock.work.stages if times else ():
         read, request = clock.products_s(stage, width, width)
-        made.append(
+        products.append(
             Products(
                 read_ps=unit * read,
                 request_ps=unit * request / stages,
@@ -335,7 +335,7 @@ def _products(
                 overlaps=clock.rates.overlaps,
             )
         )
-    return made
+    return products
 
 
 def _experts(

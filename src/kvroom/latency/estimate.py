@@ -55,14 +55,14 @@ class Timing:
         """The times of ``deployment`` on a card of ``rates``, by the calibration that comes with the
         package."""
         table = calibration.shipped()
-        found = calibration.levels(deployment)
-        k, every = calibration.coefficients(found, table), calibration.takes_in_every(deployment)
+        levels = calibration.levels(deployment)
+        k, every = calibration.coefficients(levels, table), calibration.takes_in_every(deployment)
         if every is not None:
             k = calibration.waiting(k, every)
         clock = Clock(work=Work.of(deployment), rates=rates, k=k, drafting=drafting_of(deployment))
         return cls(
             clock=clock.within_peaks(cache=not calibration.unsaid_cache(deployment)),
-            levels=found,
+            levels=levels,
             kind=calibration.kind_of(deployment.model),
             card=deployment.device.name,
             engine=deployment.engine,

@@ -309,18 +309,18 @@ class Clock:
             own = (*own[:-1], own[-1].plus(there))
         if self.drafting is None:
             return list(own)
-        made = [replace(a, flops=a.flops * self.width) for a in own]
+        widened = [replace(a, flops=a.flops * self.width) for a in own]
         if self.draft is not None:
             (passed,) = self.draft.work.decoding(tokens)
-            made[-1] = made[-1].plus(passed.times(self.drafting.drafted))
-        return made
+            widened[-1] = widened[-1].plus(passed.times(self.drafting.drafted))
+        return widened
 
     def prefilling(self, tokens: int) -> list[Attention]:
         """The attention of a whole prompt of ``tokens``, the draft's pass over it included."""
-        made = list(self.work.prefilling(tokens))
+        work = list(self.work.prefilling(tokens))
         if self.draft is not None:
-            made[-1] = made[-1].plus(self.draft.work.prefilling(tokens)[0])
-        return made
+            work[-1] = work[-1].plus(self.draft.work.prefilling(tokens)[0])
+        return work
 
     def decode(self, requests: float, attention: Sequence[Attention]) -> Terms:
         """A decode step of ``requests`` (whole deployment) equal ones, each with ``attention``."""

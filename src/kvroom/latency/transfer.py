@@ -49,10 +49,10 @@ class Crossing:
 def ladder(machine: Machine) -> tuple[Rung, ...]:
     """The machine's tiers from fast to far, each against the one above it; the L2 cache holds what is in the
     device's memory anyway, so nothing is set against it."""
-    made: list[Rung] = []
+    rungs: list[Rung] = []
     above: Tier | None = None
     for tier in machine.tiers:
-        made.append(
+        rungs.append(
             Rung(
                 tier=tier,
                 times_larger=_ratio(tier.bytes, above.bytes if above else None),
@@ -63,7 +63,7 @@ def ladder(machine: Machine) -> tuple[Rung, ...]:
         )
         if tier.name != CACHE or above is None:
             above = tier
-    return tuple(made)
+    return tuple(rungs)
 
 
 def _ratio(large: float | None, small: float | None) -> float | None:
@@ -104,13 +104,13 @@ def crossings(
 ) -> tuple[Crossing, ...]:
     """What each tier below the device costs a deployment on ``machine``."""
     weights = max(rank.weight_bytes for rank in deployment.ranks)
-    made: list[Crossing] = []
+    crossings_made: list[Crossing] = []
     stored, recompute = cache(partial(cache_bytes, deployment)), cache(timing.prefill_s)
     for name in BELOW:
         tier, fetch = machine.tier(name), partial(_fetch_s, machine, name, stored)
         load = transfer_s(machine, name, weights)
         if tier is not None and load is not None:
-            made.append(
+            crossings_made.append(
                 Crossing(
                     tier=tier,
                     weights_s=load,
@@ -119,7 +119,7 @@ def crossings(
                     crossover_tokens=crossover(fetch, recompute),
                 )
             )
-    return tuple(made)
+    return tuple(crossings_made)
 
 
 def _fetch_s(machine: Machine, name: str, stored: Callable[[int], int], tokens: int) -> float:

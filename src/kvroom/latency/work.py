@@ -160,15 +160,15 @@ class Work:
     def _attention(self, flops: str, tokens: int) -> tuple[Attention, ...]:
         key = (flops, tokens)
         if key not in self._seen:
-            made = []
+            terms = []
             for stage in self.stages:
                 cache, state = stage.rank.cache_read_bytes(tokens, self.kv, self.encoder_tokens)
                 used = sum(
                     getattr(kind, flops)(tokens, self.encoder_tokens) * count
                     for kind, count in stage.rank.stores
                 )
-                made.append(Attention(cache_bytes=cache, state_bytes=state, flops=used))
-            self._seen[key] = tuple(made)
+                terms.append(Attention(cache_bytes=cache, state_bytes=state, flops=used))
+            self._seen[key] = tuple(terms)
         return self._seen[key]
 
 

@@ -95,7 +95,10 @@ def launch(workings: Workings) -> Launch:
             env=parts.env,
             files=parts.files,
             after=parts.after,
-            notes=_notes(workings, scenario, command),
+            notes=(
+                *_notes(workings, scenario, command),
+                *_tiers(workings, scenario, command).notes,
+            ),
         )
     flags, stated_keys = _flags(workings, scenario, command)
     tiers = _tiers(workings, scenario, command)

@@ -166,7 +166,7 @@ def interpolated(words: list[str], env: Mapping[str, str]) -> list[str]:
 
 def _wanted(words: list[str], standard_input: str | None) -> bool:
     """Whether a command may start an engine."""
-    if base_name(words[0]) in _SPEAKERS:
+    if base_name(words[0]) in _SPEAKERS and words[:2] != ["uv", "run"]:
         return False
     if _program(words) is not None or _container(words, {}, {}) is not None:
         return True

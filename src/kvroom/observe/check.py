@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -12,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from kvroom.answer.shown import Shown
 from kvroom.answer.verdict import Reason, Status
 from kvroom.engines.flags import plain_name
+from kvroom.engines.registry import command_lines
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import (
     Command,
@@ -169,6 +171,7 @@ class Expectations:
     objectives: tuple[Objective, ...] = ()
 
 
+_PYTHON = re.compile(r"^(import|from) \w[\w.]*( import .+|$)", re.MULTILINE)
 LAYOUT = ("tp", "pp", "dp", "ep", "dcp")
 """What an engine refuses where it cannot be: of a file that could be read this is a finding."""
 GPUS_SOURCE = "the file's own count of GPUs"
@@ -252,10 +255,15 @@ class Checker:
         ended = (
             "" if is_manifest(text) or kind_of(text) else script_end(text, self.settings, nearby)
         )
-        if not ended or ended.startswith("exit 0"):
+        if name.endswith(".py") or _PYTHON.search(text):
+            why = "is Python, of which nothing is run here"
             return KvroomError(
-                name, None, "starts no engine that kvroom knows", "Name the file that does."
+                name, None, why, "Give the command that it starts, in a file or on -."
             )
+        if not ended or ended.startswith("exit 0"):
+            labels = ", ".join(line.label for line in command_lines())
+            fix = f"Name the file that does: of {labels}."
+            return KvroomError(name, None, "starts no engine that kvroom knows", fix)
         fix = "Say what it asks for: --set NAME=VALUE, or --set 1=VALUE for its first argument."
         return KvroomError(name, ended, "ends it before an engine is started", fix)
 

@@ -124,7 +124,7 @@ def _cache(workings: Workings) -> Iterator[Explanation]:
         )
     yield explained("kv.bytes_per_token_per_gpu", plan.kv.bytes_per_token_per_gpu)
     rank = workings.answer.rank
-    held = [(kind, count) for kind, count in rank.stores if not isinstance(kind, SharedCache)]
+    kinds = [(kind, count) for kind, count in rank.stores if not isinstance(kind, SharedCache)]
     yield explained(
         "kv.bytes_per_request_per_gpu",
         plan.kv.bytes_per_request_per_gpu,
@@ -133,7 +133,7 @@ def _cache(workings: Workings) -> Iterator[Explanation]:
                 f"{n} × "
                 f"{_entries(k, rank.held(k, deployment.context_tokens), deployment.encoder_tokens)}"
                 f" × {k.entry_formula(deployment.kv)}"
-                for k, n in held
+                for k, n in kinds
             ]
         ),
     )

@@ -59,23 +59,24 @@ def times(workings: Workings) -> Iterator[Explanation]:
 
 
 def _speculation(workings: Workings) -> Iterator[Explanation]:
-    asked = at_batch(workings.deployment, workings.plan.step.batch).speculation
-    if asked is None:
+    speculation = at_batch(workings.deployment, workings.plan.step.batch).speculation
+    if speculation is None:
         return
-    if isinstance(asked.acceptance_rate, tuple):
-        formula = f"1 + the share of {asked.tokens} drafts that is kept, position by position"
-        numbers = " + ".join(map(repr, (1, *asked.kept)))
+    if isinstance(speculation.acceptance_rate, tuple):
+        formula = f"1 + the share of {speculation.tokens} drafts that is kept, position by position"
+        numbers = " + ".join(map(repr, (1, *speculation.kept)))
     else:
-        formula = (
-            f"1 + a + a² + … + a^{asked.tokens}, each of {asked.tokens} drafts kept with chance a"
+        drafts = speculation.tokens
+        formula = f"1 + a + a² + … + a^{drafts}, each of {drafts} drafts kept with chance a"
+        numbers = " + ".join(
+            f"{speculation.kept[0]!r}**{index}" for index in range(speculation.tokens + 1)
         )
-        numbers = " + ".join(f"{asked.kept[0]!r}**{index}" for index in range(asked.tokens + 1))
     yield explained(
         "step.tokens_per_request",
         workings.plan.step.tokens_per_request,
         numbers=numbers,
         formula=formula,
-        source="assumed" if asked.acceptance_assumed else "speculation.acceptance_rate",
+        source="assumed" if speculation.acceptance_assumed else "speculation.acceptance_rate",
     )
 
 

@@ -166,7 +166,7 @@ def beside(
     if drafting is not None and drafting.field == "speculation":
         args = {**engine.draft_flags.write(drafting), **args}
     slots = engine.adapters(scenario.engine_version, args, weights.model)
-    found = together(
+    extras = together(
         (
             adapters(slots, weights.model, layout, ranks),
             Extras(warnings=engine.adapter_notes(args)),
@@ -179,7 +179,7 @@ def beside(
             ),
         )
     )
-    return args, found.unmeasured(scenario.known_bytes or {})
+    return args, extras.unmeasured(scenario.known_bytes or {})
 
 
 def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
@@ -238,24 +238,26 @@ def lengthened(scenario: Scenario, *, paths: bool = True) -> Scenario:
 def context_of(scenario: Scenario, model: ModelSpec) -> tuple[int, tuple[str, ...]]:
     """The most tokens that one request may hold, and a warning where the model does not state it
     or states less."""
-    asked = scenario.context_tokens
+    asked_tokens = scenario.context_tokens
     for name in ("max_model_len", "context_length"):
         flag = scenario.engine_args.get(name)
         if flag not in (None, -1, "auto"):
-            asked = parse_tokens(f"engine_args.{name}", flag)
+            asked_tokens = parse_tokens(f"engine_args.{name}", flag)
     limit = model.max_context_tokens
     stretch = scenario.engine_args.get("rope_scale")
-    if limit is not None and asked is not None and stretch is not None:
+    if limit is not None and asked_tokens is not None and stretch is not None:
         limit = round(limit * max(1.0, fraction("engine_args.rope_scale", stretch, 1e6)))
-    if asked is None:
+    if asked_tokens is None:
         if limit is not None:
             return limit, ()
         return ASSUMED_CONTEXT, (
             f"the model states no longest context: {ASSUMED_CONTEXT:,} tokens assumed (--context)",
         )
-    if limit is not None and asked > limit:
-        return asked, (f"{asked:,} tokens is beyond the model's own limit of {limit:,}",)
-    return asked, ()
+    if limit is not None and asked_tokens > limit:
+        return asked_tokens, (
+            f"{asked_tokens:,} tokens is beyond the model's own limit of {limit:,}",
+        )
+    return asked_tokens, ()
 
 
 def check_size(weights: WeightMap) -> None:

@@ -128,7 +128,7 @@ def rooms_of(
 ) -> dict[str, int]:
     """Bytes by tier, from near to far: of ``rooms`` and of ``tiers`` as a Scenario writes them."""
     sizes = {name: parse_bytes(f"--{name}", size) for name, size in rooms.items()}
-    known = dict(sizes)
+    bytes_by_tier = dict(sizes)
     for tier in parse_tiers("--tier", list(tiers)):
         name = tier.kind
         if name in sizes:
@@ -136,12 +136,12 @@ def rooms_of(
         if tier.bytes is None:
             why = "has no size: reuse is asked of no machine"
             raise KvroomError("--tier", name, why, f"Write {name}:512GiB.")
-        known[name] = tier.bytes
-    if known and not priced:
-        room, size = next(iter(known.items()))
+        bytes_by_tier[name] = tier.bytes
+    if bytes_by_tier and not priced:
+        room, size = next(iter(bytes_by_tier.items()))
         field = "--tier" if tiers else f"--{room}"
         raise KvroomError(field, size, "is room for a cache of no known size", "Give --model.")
-    return {name: known[name] for name in ("hbm", *KINDS) if name in known}
+    return {name: bytes_by_tier[name] for name in ("hbm", *KINDS) if name in bytes_by_tier}
 
 
 def reuse_of(

@@ -44,16 +44,16 @@ def fitted(sessions: Sessions, limit: int) -> tuple[Sessions, list[str]]:
 
 def within(graph: RequestGraph, limit: int) -> RequestGraph:
     """``graph`` without the requests that are too long and those that wait for them."""
-    kept: list[int] = []
+    places: list[int] = []
     anew: dict[int, int] = {}
     for place, (request, waits) in enumerate(zip(graph.requests, graph.after, strict=True)):
         if _fits(request, limit) and all(w in anew for w in waits):
-            anew[place] = len(kept)
-            kept.append(place)
-    if len(kept) == len(graph.requests):
+            anew[place] = len(places)
+            places.append(place)
+    if len(places) == len(graph.requests):
         return graph
-    after = tuple(tuple(anew[w] for w in graph.after[old]) for old in kept)
-    return RequestGraph(tuple(graph.requests[old] for old in kept), after)
+    after = tuple(tuple(anew[w] for w in graph.after[old]) for old in places)
+    return RequestGraph(tuple(graph.requests[old] for old in places), after)
 
 
 def _fits(request: Request, limit: int) -> bool:

@@ -19,7 +19,7 @@ def tiers(workings: Workings) -> dict[str, Any]:
     deployment = workings.deployment
     machine = machine_of(workings.own, deployment.layout.gpus)
     tokens = workings.asked_tokens
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "tiers": [
             {
                 "name": r.tier.name,
@@ -37,11 +37,11 @@ def tiers(workings: Workings) -> dict[str, Any]:
     if workings.own.tiers:
         from kvroom.planner.offload import holdings  # few questions have any
 
-        found["holds"] = holdings(workings.own, deployment)
+        answer["holds"] = holdings(workings.own, deployment)
     if workings.timing is not None:
-        found["prompt_tokens"] = tokens
-        found["recompute_s"] = workings.timing.prefill_s(tokens)
-        found["crossings"] = [
+        answer["prompt_tokens"] = tokens
+        answer["recompute_s"] = workings.timing.prefill_s(tokens)
+        answer["crossings"] = [
             {
                 "name": crossing.tier.name,
                 "load_weights_s": crossing.weights_s,
@@ -50,4 +50,4 @@ def tiers(workings: Workings) -> dict[str, Any]:
             }
             for crossing in crossings(machine, deployment, workings.timing, tokens)
         ]
-    return found
+    return answer

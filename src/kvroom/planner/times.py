@@ -59,36 +59,36 @@ def notes_of(
     deployment: Deployment, timing: Timing | None, workload: Workload | None, load: Load | None
 ) -> tuple[str, ...]:
     """What the times take from published runs because the question does not say it; what they lack."""
-    said = []
+    notes = []
     longest = load.longest_tokens if load is not None else 0
     if longest > deployment.context_tokens:
-        said.append(
+        notes.append(
             f"a request of the workload comes to {longest:,} tokens, and the longest may have"
             f" {deployment.context_tokens:,} (--context)"
         )
     if timing is None:
         if load is not None and deployment.model.generates:
-            said.append("no times: the card's arithmetic is not known (flops_per_s)")
-        return tuple(said)
+            notes.append("no times: the card's arithmetic is not known (flops_per_s)")
+        return tuple(notes)
     width = calibration.width_class(deployment.weights.quantisation.linear.name)
     narrow = timing.table["effects"].get(f"weights={width} cache=auto", {})
     if narrow.get("cache_eta", 0) > NOTED and calibration.unsaid_cache(deployment):
-        said.append(
+        notes.append(
             f"times are those of published runs with {width} weights, which mostly kept the cache in 8"
             " bits; say how wide it is for times of that width (--kv-dtype bf16)"
         )
     told = [name for name in ("input", "output") if workload is not None and workload.tells(name)]
     if load is None and len(told) == 1:
         missing = "output" if told == ["input"] else "input"
-        said.append(f"no times under load without workload.{missing}_tokens (--{missing}-tokens)")
+        notes.append(f"no times under load without workload.{missing}_tokens (--{missing}-tokens)")
     if load is not None and not load.static and calibration.unsaid_intake(deployment):
         engine = engine_of(deployment.engine)
-        said.append(
+        notes.append(
             f"the first token waits as in {engine.label}'s published runs, which took in requests every"
             " 10 to 30 steps; a server without that flag is quicker"
             f" (--engine-arg {engine.intake_flag}=1)"
         )
-    return tuple(said)
+    return tuple(notes)
 
 
 def step_of(
@@ -275,8 +275,13 @@ def cost_of_pools(
     """Money and energy of two pools at their load, else at the second one's step."""
     if pools is None or times is None:
         many = parts[1][1]
-        made = None if step.tokens_per_s is None else step.tokens_per_s * many
-        return price_of(parts, made, None, None if made is None else step.batch * many)
+        output_tokens_per_s = None if step.tokens_per_s is None else step.tokens_per_s * many
+        return price_of(
+            parts,
+            output_tokens_per_s,
+            None,
+            None if output_tokens_per_s is None else step.batch * many,
+        )
     rate = times.requests_per_s
     users = times.decoding if pools.prefill.requests_per_s is not None else pools.prefill.users
     return price_of(

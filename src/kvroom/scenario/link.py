@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
 
@@ -21,6 +22,8 @@ _SHORT = {
     "users": "concurrency",
 }
 _NUMBERS = ("gpu_count", "tp", "pp", "dp", "ep", "dcp", "concurrency", "replicas")
+_TRACKER = re.compile(r"utm_|mc_|(fbclid|gclid|dclid|msclkid|twclid|li_fat_id|igshid|ref|source)$")
+"""The page's script passes the same over (`store.js`)."""
 _HOW = "Copy the whole address from the page or from --link."
 
 
@@ -53,9 +56,14 @@ def keys_of_link(link: str) -> dict[str, object]:
     return dict(parse_object("link", keys))
 
 
+def words_of(query: str) -> list[tuple[str, str]]:
+    """What an address's query asks: its words without those that places that share links put there."""
+    return [(key, value) for key, value in parse_qsl(query) if not _TRACKER.match(key)]
+
+
 def _from_query(query: str, link: str) -> dict[str, object]:
     keys: dict[str, object] = {}
-    for key, value in parse_qsl(query):
+    for key, value in words_of(query):
         name = _SHORT.get(key, key)
         keys[name] = _whole(value) if name in _NUMBERS else value
     if not keys:

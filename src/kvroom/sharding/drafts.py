@@ -112,28 +112,28 @@ def _head(speculation: Speculation, weights: WeightMap, layout: Layout) -> Extra
     own = _trimmed(speculation.method, like, weights.model)
     alone = WeightMap(model=own, quantisation=weight_dtypes.named("bf16"))
     size = _on_rank(alone, layout) + _spare_table(weights, layout)
-    found = _extras(
+    extras = _extras(
         size, own, layout, ASSUMED_BAND, runs=_running(speculation.method, alone, weights)
     )
-    said = (
+    note = (
         f"no {speculation.method} head given: one layer like the model's own is assumed "
         f"(speculation.model)"
     )
-    return replace(found, warnings=(said,))
+    return replace(extras, warnings=(note,))
 
 
 def _unread(
     speculation: Speculation, weights: WeightMap, layout: Layout, why: KvroomError
 ) -> Extras:
     """A draft that only the engine's flags name and that cannot be read here."""
-    said = f"the draft model {why.value} {why.message}"
+    note = f"the draft model {why.value} {why.message}"
     if speculation.method == "draft":
-        return Extras(warnings=(f"{said}: nothing is counted for it",))
+        return Extras(warnings=(f"{note}: nothing is counted for it",))
     if speculation.method == "mtp":
         return _prediction(speculation, weights, layout)
     return replace(
         _head(speculation, weights, layout),
-        warnings=(f"{said}: one layer like the model's own is assumed",),
+        warnings=(f"{note}: one layer like the model's own is assumed",),
     )
 
 

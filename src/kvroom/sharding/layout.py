@@ -303,19 +303,19 @@ class WeightMap:
 
     def _layer_bytes(self, layout: Layout) -> list[int]:
         """Bytes of each layer on one rank, in order."""
-        made: list[int] = []
+        layers: list[int] = []
         for run in self.model.layers:
-            first = len(made)
+            first = len(layers)
             if self.quantisation.varies_by_layer:
-                made += [
+                layers += [
                     sum(self.bytes_on(tensor, index, layout) for tensor in run.layer.tensors)
                     for index in range(first, first + run.count)
                 ]
             else:
-                made += [
+                layers += [
                     sum(self.bytes_on(tensor, first, layout) for tensor in run.layer.tensors)
                 ] * run.count
-        return made
+        return layers
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -359,7 +359,7 @@ class WeightMap:
     ) -> tuple[Rank, ...]:
         layers = list(self.model.each_layer())
         sizes = self._layer_bytes(layout)
-        made: list[Rank] = []
+        ranks: list[Rank] = []
         start = 0
         even = stage_sizes(len(layers), layout.pp)
         for stage, count in enumerate(stages or layout.stage_layers or even):
@@ -369,8 +369,8 @@ class WeightMap:
             if attention_tp is not None:
                 shared = stores_of([layers[i] for i in held], attention_tp)
                 rank = replace(rank, stores=shared)
-            made.append(rank)
-        return tuple(made)
+            ranks.append(rank)
+        return tuple(ranks)
 
     def _rank(
         self, stage: int, held: range, layers: list[Layer], sizes: list[int], layout: Layout

@@ -91,8 +91,8 @@ def _server(record: Record, **more: Any) -> dict[str, Any]:
 
 
 def _environment(record: Record, match: re.Match[str]) -> None:
-    said = re.findall(r"OLLAMA_(\w+):(\S*?)(?=\s|\]|$)", match["rest"])
-    _server(record, env={name.lower(): value for name, value in said[:100]})
+    variables = re.findall(r"OLLAMA_(\w+):(\S*?)(?=\s|\]|$)", match["rest"])
+    _server(record, env={name.lower(): value for name, value in variables[:100]})
 
 
 def _listening(record: Record, match: re.Match[str]) -> None:
@@ -101,13 +101,13 @@ def _listening(record: Record, match: re.Match[str]) -> None:
 
 def _compute(record: Record, match: re.Match[str]) -> None:
     """One card as Ollama's server finds it; newer ones call it CUDA0 and describe it."""
-    said = {k: a or b for k, a, b in _PAIRS.findall(match["rest"])}
-    if said.get("library", "").lower() == "cpu":
+    fields = {k: a or b for k, a, b in _PAIRS.findall(match["rest"])}
+    if fields.get("library", "").lower() == "cpu":
         return
     cards = _server(record)["cards"]
     if len(cards) < 1000:
-        name = said.get("description") or said.get("name") or ""
-        cards[said.get("id", str(len(cards)))] = (name[:300], size(said.get("total", "")))
+        name = fields.get("description") or fields.get("name") or ""
+        cards[fields.get("id", str(len(cards)))] = (name[:300], size(fields.get("total", "")))
 
 
 def _ollama(record: Record, match: re.Match[str]) -> None:
@@ -127,14 +127,14 @@ _SCHEDULED = {
 
 def _scheduled(record: Record, match: re.Match[str]) -> None:
     """The scheduler's own estimate: weights, cache and graph together, and the layers that it placed."""
-    said = dict(re.findall(r"([\w.]+)=(?:\"?\[?)([\d.]+ [KMGT]?i?B|\d+)", match["rest"]))
+    fields = dict(re.findall(r"([\w.]+)=(?:\"?\[?)([\d.]+ [KMGT]?i?B|\d+)", match["rest"]))
     record.settings["ollama"] = True
     record.settings["scheduled"] = {
-        name: size(said[word]) for word, name in _SCHEDULED.items() if word in said
+        name: size(fields[word]) for word, name in _SCHEDULED.items() if word in fields
     }
     for word, name in (("layers.offload", "offloaded_layers"), ("layers.model", "all_layers")):
-        if said.get(word, "").isdecimal():
-            record.add(name, int(said[word][:9]))
+        if fields.get(word, "").isdecimal():
+            record.add(name, int(fields[word][:9]))
 
 
 def _no_room(record: Record, match: re.Match[str]) -> None:
@@ -285,11 +285,11 @@ def _of_llama_cpp(record: Record) -> dict[str, Any]:
     flash = _FLASH.get(str(record.settings.get("flash_attn")))
     if flash is not None:
         args["flash_attn"] = flash
-    asked: dict[str, Any] = {"engine": ENGINE, "engine_args": args}
+    question: dict[str, Any] = {"engine": ENGINE, "engine_args": args}
     version = record.last("engine_version")
     if version:
-        asked["engine_version"] = str(version)
-    return asked
+        question["engine_version"] = str(version)
+    return question
 
 
 def _of_ollama(record: Record) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def _of_ollama(record: Record) -> dict[str, Any]:
         for key, value in server.get("env", {}).items()
         if value not in ("", "0", "false")
     }
-    asked: dict[str, Any] = {"engine": "ollama"}
+    question: dict[str, Any] = {"engine": "ollama"}
     args: dict[str, Any] = {}
     for name in ("num_parallel", "context_length", "gpu_overhead"):
         if env.get(name, "").isdecimal():
@@ -323,10 +323,10 @@ def _of_ollama(record: Record) -> dict[str, Any]:
         args.pop("context_length", None)
         args["num_ctx"] = max(1, total // args.get("num_parallel", 1))
     if "kv_cache_type" in env or "kv-cache-type" in typed:
-        asked["kv_dtype"] = typed.get("kv-cache-type") or env["kv_cache_type"]
+        question["kv_dtype"] = typed.get("kv-cache-type") or env["kv_cache_type"]
     if server.get("version"):
-        asked["engine_version"] = server["version"]
-    return asked | {"engine_args": args}
+        question["engine_version"] = server["version"]
+    return question | {"engine_args": args}
 
 
 class LlamaCppLog(LogReader):
@@ -337,61 +337,61 @@ class LlamaCppLog(LogReader):
 
         The cache is keys, values and recurrent state. Where no device's part is printed it is the whole.
         """
-        found: Figures = {
+        figures: Figures = {
             "max_model_len": record.last("n_ctx"),
             "n_seq_max": record.last("n_seq_max"),
         }
         cells = record.parts.get("cells")
         if cells:
-            found["kv_tokens"] = max(cells.values())
+            figures["kv_tokens"] = max(cells.values())
         state = record.parts.get("state") or record.parts.get("states") or {}
-        found["state_bytes"] = sum(state.values()) if state else None
+        figures["state_bytes"] = sum(state.values()) if state else None
         parts = _accounts(record)
         if by_gpu := self.devices(record):
             fullest: Figures = max(by_gpu, key=lambda f: sum(f.values()))
-            found |= fullest
+            figures |= fullest
         for key, held in parts.items():
             if host := [value for key, value in held.items() if _HOST.search(key)]:
-                found[key.replace("_bytes", "_host_bytes")] = sum(host)
+                figures[key.replace("_bytes", "_host_bytes")] = sum(host)
         if not parts["kv_bytes"] and (caches := record.parts.get("caches")):
-            found["kv_bytes"] = sum(caches.values()) + sum(state.values())
+            figures["kv_bytes"] = sum(caches.values()) + sum(state.values())
         cards: dict[str, Any] = (record.settings.get(SERVER) or {}).get("cards", {})
-        found["total_gpu_bytes"] = min((card for _, card in cards.values() if card), default=None)
+        figures["total_gpu_bytes"] = min((card for _, card in cards.values() if card), default=None)
         for name, value in (record.settings.get("scheduled") or {}).items():
-            if found.get(name) is None:
-                found[name] = value
-        return {key: value for key, value in found.items() if value is not None}
+            if figures.get(name) is None:
+                figures[name] = value
+        return {key: value for key, value in figures.items() if value is not None}
 
     def question(self, record: Record) -> dict[str, Any]:
         """The Scenario's keys as far as the log states them."""
         model = record.last("model") or record.last("name")
         k, v = record.last("k_type"), record.last("v_type")
-        asked: dict[str, Any] = {"model": model} if model else {}
+        question: dict[str, Any] = {"model": model} if model else {}
         cards = record.parts.get("cards used") or record.parts.get("cards seen") or {}
         count = len(cards)
         if record.last("gpu"):
-            asked["gpu"] = record.last("gpu")
+            question["gpu"] = record.last("gpu")
         if record.settings.get("ollama"):
-            asked |= _of_ollama(record)
+            question |= _of_ollama(record)
             server = (record.settings.get(SERVER) or {}).get("cards", {})
             names = [name for name, _ in server.values() if name]
             if names:
-                asked["gpu"], count = names[0], len(server)
+                question["gpu"], count = names[0], len(server)
         else:
-            asked |= _of_llama_cpp(record)
+            question |= _of_llama_cpp(record)
             if k and k != v and v:
-                asked["engine_args"] |= {"cache_type_k": k, "cache_type_v": v}
+                question["engine_args"] |= {"cache_type_k": k, "cache_type_v": v}
         if count > 1:
-            asked["pp"] = count
+            question["pp"] = count
         if k and k == v and k != "f16":
-            asked["kv_dtype"] = k
-        return asked
+            question["kv_dtype"] = k
+        return question
 
     def quantization(self, record: Record) -> str | None:
         """How the file stores its weights: as its header says, else as its name does."""
-        said: str | None = record.settings.get("file_type")
+        file_type: str | None = record.settings.get("file_type")
         named = _FILE_WEIGHTS.search(str(record.last("model") or ""))
-        return said or (named[1].lower() if named else None)
+        return file_type or (named[1].lower() if named else None)
 
     def devices(self, record: Record) -> tuple[Figures, ...]:
         """What each GPU holds, in the order of their names."""

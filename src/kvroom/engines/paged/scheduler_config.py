@@ -67,6 +67,9 @@ class SchedulerConfig:
     in_turn: bool = False
     """Freed blocks that were not cached are used again after those that were freed before them, cached or
     not; else before all that are cached."""
+    bounding_batches: int | None = None
+    """A newcomer's windows are counted at their reach and so many batches at most, 0: at all of its prompt,
+    and keep nothing for steps in flight. None: at those that may be in flight, which they keep."""
     passes_over: bool = False
     """A whole prompt that a step has no tokens left for is passed over, and those passed over queue the other
     way round for the next step; else it holds up those behind it."""
@@ -85,6 +88,12 @@ class SchedulerConfig:
     def steps_in_flight(self) -> int:
         """Steps scheduled before the output of the first is there."""
         return 2 if self.async_scheduling else 1
+
+    @property
+    def bounding_tokens(self) -> int:
+        """What windows are counted to hold beside their reach."""
+        batches = self.steps_in_flight if self.bounding_batches is None else self.bounding_batches
+        return batches * self.max_num_batched_tokens if batches else self.max_model_len
 
     def waiting_queue(self) -> WaitingQueue:
         """An empty queue: first come first served, or by priority."""

@@ -66,6 +66,8 @@ class SchedulerSetup:
         narrow = any(group.type == "sliding_window" and group.reach < 2 for group in groups)
         if caching and self.config.in_turn:
             return False  # windows and answers then leave blocks whose place in the queue is not counted
+        if self.config.async_scheduling and self.config.bounding_batches is not None:
+            return False  # what is counted as held is what steps in flight read
         if named and caching and self.prefix_cache_retention_interval is None:
             ends = all(group.type != "mamba" for group in groups)
         return len(sizes) <= 1 and len(alike) == len(set(alike)) and ends and not narrow
@@ -77,7 +79,6 @@ class SchedulerSetup:
     def cache(self, pool: BlockPool | None = None) -> PrefixCache:
         """The layer groups over an empty pool, or over ``pool``."""
         config = self.config
-        steps = config.steps_in_flight
         groups = [
             _kv_cache_group(index, group, self.enable_prefix_caching)
             for index, group in enumerate(self.groups)
@@ -87,11 +88,12 @@ class SchedulerSetup:
             self.num_gpu_blocks,
             caching=self.enable_prefix_caching,
             context_tokens=config.max_model_len,
-            in_flight_tokens=steps * config.max_num_batched_tokens,
+            in_flight_tokens=config.bounding_tokens,
             interval=self.prefix_cache_retention_interval,
             pool=pool,
         )
         made.pool.in_turn = config.in_turn
+        made.keeps_in_flight = config.bounding_batches is None
         return made
 
 

@@ -15,6 +15,7 @@ import contextlib
 import importlib
 import types
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from kvroom.engines.config_folder import fresh, with_architecture
@@ -366,7 +367,24 @@ def _layers(config: Any) -> Any:
     made = Layers()
     layers, stage = config.num_hidden_layers, group.rank_in_group
     made.start_layer, made.end_layer = split(layers, stage, group.world_size)
+    made.config = config.hf_config
+    window = _window(config.hf_config.architectures or (), made)
+    if window is not None:
+        made.get_attention_sliding_window_size = lambda: window
     return made
+
+
+def _window(classes: Sequence[str], model: Any) -> int | None:
+    """The window that the model's class tells of, which may be shorter than the config's."""
+    models: Any = importlib.import_module("sglang.srt.models")
+    for path in (path for place in models.__path__ for path in Path(place).glob("*.py")):
+        text = path.read_text(errors="replace")
+        for name in classes:
+            if f"class {name}(" in text and "def get_attention_sliding_window_size" in text:
+                with contextlib.suppress(Exception):  # of a class that asks more than its config
+                    kind = getattr(importlib.import_module(f"{models.__name__}.{path.stem}"), name)
+                    return int(kind.get_attention_sliding_window_size(model))
+    return None
 
 
 def told_of(server: Any) -> dict[str, Any]:

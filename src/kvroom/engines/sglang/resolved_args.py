@@ -41,6 +41,11 @@ class Draft:
         """Whether the draft model writes a cache of its own."""
         return self.algorithm in ("EAGLE", "EAGLE3", "STANDALONE")
 
+    @property
+    def reads_states(self) -> bool:
+        """Whether it computes with the model's states, each beside the token that came next."""
+        return self.algorithm in ("EAGLE", "EAGLE3")
+
     def overlaps(self, rules: SglangRules) -> bool:
         """Whether a release has the worker for it that scheduling may overlap with."""
         line = self.topk == 1 and self.keeps_cache

@@ -14,6 +14,7 @@ below that comes into host memory while the prompt waits; who still waits for it
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from heapq import heappush
 from itertools import islice
 
@@ -30,10 +31,13 @@ from kvroom.kvcache.radix import Node, RadixTree, TokenText
 from kvroom.kvcache.request import PLACE_BITS, PLACES, RequestStatus, ServedRequest
 from kvroom.kvcache.tokens import Run
 from kvroom.records import dataclass
+from kvroom.workloads.requests import joined
 
 CLIP_TOKENS = 4096
 """No answer is expected to become longer when room is reserved for it."""
 FIRST_RATIO, LEAST_SHARE, DECAY_STEPS = 0.7, 0.14, 600
+PAIRS = 1 << 300
+"""Names of pairs from two runs lie beyond all ids."""
 REFRESH_PASSES, REFRESHED_REQUESTS = 32, 128
 """Every so many passes over the queue the prefixes of so many that wait first are used anew, the first of
 them last, so that they are not evicted meanwhile."""
@@ -66,6 +70,8 @@ class SglangSettings:
     """Beyond what a request has computed it holds so many at each decode, for drafts that may be kept."""
     shares_beyond: bool = False
     """As in ``SglangRules``."""
+    pairs: bool = False
+    """The tree is of pairs of ids, as drafts from the model's states need them: it knows a token less."""
 
 
 class HeldTokens:
@@ -90,6 +96,19 @@ class BatchRoom:
         self.chunk, self.prompts = chunk, prompts
         self.now, self.later = 0.0, later
         """Tokens promised in this batch, and those that running requests may need besides."""
+
+
+def paired(runs: Iterable[Run]) -> list[Run]:
+    """Each id with the next as an id of its own: within a run it is named by the first of both."""
+    made: list[Run] = []
+    joint: int | None = None
+    for first, count in joined(runs):
+        if joint is not None:
+            made.append((PAIRS + (joint << 128) + first, 1))
+        if count > 1:
+            made.append((first, count - 1))
+        joint = first + count - 1
+    return made
 
 
 def _generated(request: ServedRequest) -> tuple[int, int]:
@@ -173,7 +192,7 @@ class SglangScheduler:
         if self.settings.shares_beyond:
             own = -(request.index + 1 << PLACE_BITS) + request.final_tokens
             runs = (*runs, (own, self.settings.reserved_tokens))
-        self._texts[request] = TokenText(runs)
+        self._texts[request] = TokenText(paired(runs) if self.settings.pairs else runs)
         self.waiting.append(request)
         self._queued.append(request)
         return True
@@ -195,7 +214,9 @@ class SglangScheduler:
         """Have what storage holds of those who came into the queue fetched."""
         if self._storage is not None:
             for request in self._queued:
-                _, cached = self.cache.match(self._texts[request], request.num_tokens - 1)
+                _, cached = self.cache.match(
+                    self._texts[request], self._known(request.num_tokens - 1)
+                )
                 self._storage.queued(request, now, cached)
         self._queued.clear()
         self.loading.clear()
@@ -258,7 +279,7 @@ class SglangScheduler:
             return
         if self._passes % REFRESH_PASSES == 0:
             for request in reversed(list(islice(self.waiting, REFRESHED_REQUESTS))):
-                self.cache.match(self._texts[request], request.num_tokens)
+                self.cache.match(self._texts[request], self._known(request.num_tokens))
         self._passes += 1
 
     def _go_on(self, request: ServedRequest, room: BatchRoom, output: SchedulerOutput) -> None:
@@ -278,7 +299,7 @@ class SglangScheduler:
         settings, text = self.settings, self._texts[request]
         node, start = self.cache.root, 0
         if settings.caching:
-            node, start = self.cache.match(text, request.num_tokens - 1)
+            node, start = self.cache.match(text, self._known(request.num_tokens - 1))
         self.cache.lock(node)
         more = request.num_tokens - start
         need = more + min(request.tokens_left, CLIP_TOKENS) + settings.page
@@ -343,6 +364,10 @@ class SglangScheduler:
                 self.events.removed((), count // page)
             elif ((first & PLACES) + count) % span == 0:
                 self.events.removed((first >> PLACE_BITS,), 0)
+
+    def _known(self, tokens: int) -> int:
+        """How many of ``tokens`` the tree may know."""
+        return max(0, tokens - 1) if self.settings.pairs else tokens
 
     def _whole(self, tokens: int) -> int:
         return tokens - tokens % self.settings.page
@@ -495,9 +520,9 @@ class SglangScheduler:
         held, settings = self._held[request], self.settings
         if not settings.caching:
             return
-        tokens -= tokens % settings.page
+        tokens = self._whole(self._known(tokens))
         node, known = self.cache.insert(held.text, tokens)
-        prompt = request.num_prompt_tokens // settings.page * settings.page
+        prompt = self._whole(self._known(request.num_prompt_tokens))
         if settings.splits_prompts and 0 < prompt < tokens:
             self.cache.insert(held.text, prompt)  # so that an answer may go without its prompt
         self.free += known - held.locked  # what another had put there is held twice no longer

@@ -15,6 +15,7 @@ from kvroom.engines.serving_rules import (
     switch_flag,
 )
 from kvroom.engines.sglang.answer import resolved
+from kvroom.engines.sglang.resolved_args import SglangArgs
 from kvroom.engines.sglang.scheduler import FIRST_RATIO, SglangScheduler, SglangSettings
 from kvroom.engines.sglang.versions import SglangRules
 from kvroom.sharding.deployment import Deployment
@@ -49,6 +50,7 @@ def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRu
         max_prefill_tokens=number_flag(args, "max_prefill_tokens") or 16384,
         caching=not switch_flag(args, "disable_radix_cache", False),
         overlap=found.overlap and (found.draft is None or overlapped),
+        pairs=_pairs(found),
         shares_beyond=overlapped and found.rules.drafts_shared_beyond,
         reserved_tokens=found.draft.reserved(page) if found.draft and overlapped else 0,
         first_ratio=min(1.0, FIRST_RATIO * careful),
@@ -71,6 +73,12 @@ def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRu
         fetch=fetch_rules(found.rules, page),
         tier_write="selective" if found.rules.writes_selected else "through",
     )
+
+
+def _pairs(found: SglangArgs) -> bool:
+    """Whether the radix tree is of pairs of ids (``is_eagle`` in ``mem_cache``); with state it is not."""
+    drafted = found.draft is not None and found.draft.reads_states
+    return drafted and found.rules.draft_pairs and not found.traits.state
 
 
 def fetch_rules(rules: SglangRules, page: int) -> FetchRules:

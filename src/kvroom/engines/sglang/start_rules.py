@@ -54,6 +54,19 @@ def _grouped_drafts(deployment: Deployment) -> Why:
     )
 
 
+def _vocabularies(deployment: Deployment) -> Why:
+    args, drafted = resolved(deployment), deployment.extras.draft
+    if args.draft is None or args.draft.algorithm != "STANDALONE" or not args.rules.same_vocabulary:
+        return None
+    own = deployment.model.vocab_size
+    if drafted is None or drafted.model.vocab_size == own:
+        return None
+    return Against(
+        f"the draft model knows {drafted.model.vocab_size:,} tokens and the model {own:,}",
+        "a draft of the model's own family",
+    )
+
+
 def _whole_gb(deployment: Deployment) -> Why:
     size = plain_args(deployment.args).get("hicache_size")
     number = number_of(size) if isinstance(size, str) else size
@@ -89,6 +102,11 @@ START_RULES = (
         name="paged_trees",
         why=_paged_trees,
         source="SGLang 0.5.14, _handle_eagle_family and _handle_ngram: topk > 1 with page_size > 1",
+    ),
+    StartRule(
+        name="vocabularies",
+        why=_vocabularies,
+        source="SGLang 0.5.17, StandaloneWorkerV2: requires the draft model to share the same vocabulary",
     ),
     StartRule(
         name="grouped_drafts",

@@ -196,6 +196,10 @@ class SglangRules:
     drafts_overlap: Literal["never", "lines", "always"] = "never"
     """With which drafts too a batch is scheduled while the one before it is computed, and each request keeps
     room for what both may keep: those of a model in a line, or all (the second version of their workers)."""
+    same_vocabulary: bool = False
+    """A draft model of its own has to have the model's vocabulary."""
+    draft_pairs: bool = False
+    """Where drafts come from the model's states its radix tree is of pairs of ids."""
     paged_trees: tuple[str, ...] = ()
     """Attention kernels that take a tree of a model's drafts over pages; empty: no check."""
     drafts_shared_beyond: bool = True
@@ -259,6 +263,7 @@ CHANGES: Changes = (
     (
         (0, 5, 9),
         {
+            "draft_pairs": True,
             "paged_trees": ("flashinfer", "fa3"),
             "window_archs": _WINDOWS_9,
             "window_split": "profiled bytes",
@@ -345,6 +350,7 @@ CHANGES: Changes = (
     (
         (0, 5, 17),
         {
+            "same_vocabulary": True,
             "state_padding": True,
             "asymmetric_fa4": True,
             "fa4_page": "sm100",

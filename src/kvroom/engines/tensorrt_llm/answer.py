@@ -77,8 +77,8 @@ def answer(deployment: Deployment) -> EngineAnswer:
     )
     setup = TensorrtLlmSetup(deployment, rules, flags, own, whole)
     budgets = [_budget(setup, rank) for rank in setup.ranks]
-    made = [_pools(setup, budgets, end) for end in (0, -1, 1)]
-    pools = made[0]
+    pools_at = [_pools(setup, budgets, end) for end in (0, -1, 1)]
+    pools = pools_at[0]
     unused = read.unknown("TensorRT-LLM", deployment.args, KNOWN_FLAGS)
     warnings = ((note,) if note else ()) + unused + _notes(setup)
     count = deployment.layout.tp if flags.attention_dp else 1
@@ -93,12 +93,12 @@ def answer(deployment: Deployment) -> EngineAnswer:
             f"max_seq_len is cut to {longest:,} tokens, what the pool holds of one request",
         )
     held = pools.concurrency(tokens)
-    ends = [p.concurrency(tokens) if p else held for p in made]
+    ends = [p.concurrency(tokens) if p else held for p in pools_at]
     window = next((pool for pool in pools.pools if pool.window), None)
     return EngineAnswer(
         rank=setup.ranks[pools.stage],
         gpu_bytes=budget.gpu_bytes,
-        accounts=_accounts(deployment, budget, made if starts else []),
+        accounts=_accounts(deployment, budget, pools_at if starts else []),
         kv_bytes=pools.cache_bytes + pools.state_bytes if starts else 0,
         capacity=EngineCapacity(
             num_blocks=pools.blocks,
@@ -138,20 +138,20 @@ def _budget(setup: TensorrtLlmSetup, rank: Rank) -> RankMemory:
     gpu = known.get("visible", deployment.device.engine_bytes)
     several = deployment.layout.tp * deployment.layout.pp > 1
     runtime = tuple(a + (link if several else 0) for a, link in zip(CONTEXT, LINKS, strict=True))
-    found: dict[str, Band] = {
+    accounts: dict[str, Band] = {
         "activations": _activations(setup),
         "runtime": (runtime[0], runtime[1], runtime[2]),
         "graphs": GRAPHS if setup.pytorch else (0, 0, 0),
     }
-    for name in found:
+    for name in accounts:
         if name in known:
-            found[name] = (known[name],) * 3
+            accounts[name] = (known[name],) * 3
     memory = RankMemory(
         gpu_bytes=gpu,
         others=max(0, gpu - known.get("free_before_load", gpu)),
         weights=known.get("weights", rank.weight_bytes),
         beside=deployment.extras.accounts(rank.stage),
-        overheads=found,
+        overheads=accounts,
         share=setup.flags.share,
     )
     return RankMemory(**{**vars(memory), "workspace": _workspace(setup, rank, memory.cache())})

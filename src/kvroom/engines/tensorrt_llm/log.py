@@ -46,8 +46,8 @@ COMPONENTS = (("model engine", "load"), ("kv cache", "cache"), ("warm", "graphs"
 
 def _component(record: Record, match: re.Match[str]) -> None:
     """What could not be created, in its own words."""
-    said = match["what"].lower()
-    stage = next((stage for word, stage in COMPONENTS if word in said), "")
+    words = match["what"].lower()
+    stage = next((stage for word, stage in COMPONENTS if word in words), "")
     at_stage(record, stage, match[0])
 
 

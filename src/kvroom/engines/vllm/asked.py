@@ -189,9 +189,10 @@ def _with_triton() -> None:
     triton: Any = importlib.import_module("vllm.triton_utils")
     if not getattr(triton, "HAS_TRITON", True):
         triton.triton.Config = TritonConfig
-        config: Any = importlib.import_module("vllm.config.vllm")
-        if hasattr(config, "HAS_TRITON"):
-            config.HAS_TRITON = True
+        with contextlib.suppress(ImportError):  # older releases have configurations in one module
+            config: Any = importlib.import_module("vllm.config.vllm")
+            if hasattr(config, "HAS_TRITON"):
+                config.HAS_TRITON = True
     with contextlib.suppress(ImportError):  # older releases have it in one module with others
         imports: Any = importlib.import_module("vllm.utils.import_utils")
         if hasattr(imports, "has_deep_gemm"):

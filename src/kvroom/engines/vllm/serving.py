@@ -81,6 +81,7 @@ def serving_rules(deployment: Deployment) -> ServingRules:
         lone_prompt_uncapped=paged.rules.lone_prompt_uncapped,
         passes_over=paged.rules.passes_over,
         in_turn=not paged.rules.uncached_first,
+        bounding_batches=paged.rules.bounding_batches,
         state_short_of_end=paged.rules.state_short_of_end,
     )
     setup = SchedulerSetup(

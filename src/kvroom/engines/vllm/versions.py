@@ -161,6 +161,9 @@ class VllmRules:
     whoever would start from it waits for as long as its request stands at that boundary."""
     uncached_first: bool = False
     """Freed blocks that were not cached are used again before all that are; before, each in its turn."""
+    bounding_batches: int | None = 0
+    """Batches that bound what a newcomer's windows are counted to hold (0: no bound), which keep nothing for
+    steps in flight; None: those in flight, which they keep."""
     passes_over: bool = False
     """With prompts uncut, one that a step has no tokens left for lets those behind it pass."""
     lone_prompt_uncapped: bool = False
@@ -273,6 +276,7 @@ CHANGES: Changes = (
             "latent_alignment": 16,
             "packed": "tuples",
             "triton_mxfp4": False,
+            "bounding_batches": 1,
         },
     ),
     (
@@ -293,7 +297,10 @@ CHANGES: Changes = (
         },
     ),
     ((0, 25, 0), {"skipped_aligned": True, "v2_others": "dense"}),
-    ((0, 26, 0), {"in_flight_batches": True, "v2_types": V2_0_26}),
+    (
+        (0, 26, 0),
+        {"in_flight_batches": True, "bounding_batches": None, "v2_types": V2_0_26},
+    ),
     (
         (0, 27, 0),
         {

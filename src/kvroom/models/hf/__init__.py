@@ -138,5 +138,7 @@ def _vision(config: Mapping[str, Any]) -> Vision | None:
     tower = config.get("vision_config")
     if not isinstance(tower, Mapping):
         return None
-    said = {field.name: tower.get(field.name) for field in fields(Vision)}
-    return Vision(**{key: value for key, value in said.items() if type(value) is int and value > 0})
+    sizes = {field.name: tower.get(field.name) for field in fields(Vision)}
+    return Vision(
+        **{key: value for key, value in sizes.items() if type(value) is int and value > 0}
+    )

@@ -38,10 +38,10 @@ _MIXES = re.compile(r"att|mixer|mamba|conv|recurrent|linear_attn|rwkv|lstm", re.
 def table() -> dict[str, Entry]:
     """Every class of the table by name."""
     text = Path(__file__).with_name("classes.json").read_text("utf-8")
-    found: dict[str, Entry] = json.loads(text)["classes"]
-    for entry in found.values():
+    classes: dict[str, Entry] = json.loads(text)["classes"]
+    for entry in classes.values():
         entry["lists"].update({key: _unpacked(value) for key, value in entry["lists"].items()})
-    return found
+    return classes
 
 
 def _unpacked(values: Any) -> list[Any]:
@@ -52,11 +52,11 @@ def _unpacked(values: Any) -> list[Any]:
 @lru_cache(maxsize=1)
 def _by_type() -> dict[str, str]:
     """``model_type`` → its class; of several, one that reads more than text."""
-    found: dict[str, str] = {}
+    by_type: dict[str, str] = {}
     for name, entry in table().items():
-        if entry["type"] not in found or "CausalLM" not in name:
-            found[entry["type"]] = name
-    return found
+        if entry["type"] not in by_type or "CausalLM" not in name:
+            by_type[entry["type"]] = name
+    return by_type
 
 
 def kinds() -> list[str]:
@@ -98,8 +98,8 @@ def read(
     if prefix and str(level.get("model_type")) in readers and not crosses:
         spec = inner(_standing_alone(config, level))
         beside = _towers(keys)
-        said = (*spec.warnings, *keys.beyond(name))
-        return replace(spec, beside=beside, layer_names=entry["stack"], warnings=said)
+        warnings = (*spec.warnings, *keys.beyond(name))
+        return replace(spec, beside=beside, layer_names=entry["stack"], warnings=warnings)
     count = keys.layers
     inside = [r for r in entry["inside"] if keys.holds(r[3])]
     where = [keys.members(r[2], count) for r in inside]
@@ -168,13 +168,13 @@ OUTER = ("quantization_config", "dtype", "torch_dtype", "_name_or_path")
 
 def _towers(keys: ClassKeys) -> Tensors:
     """What lies beside the decoder, by shape."""
-    found = []
+    tensors = []
     for index, (dims, count, when) in enumerate(keys.entry["beside"]):
         if keys.holds(when):
             rows, *more = keys.sizes(dims, "a tower") or [1]
             columns, many = prod(more), keys.size(count, "a tower")
             if rows and columns and many:
-                found.append(
+                tensors.append(
                     Tensor(
                         name=f"beside.{index}",
                         count=many,
@@ -183,7 +183,7 @@ def _towers(keys: ClassKeys) -> Tensors:
                         part="encoder",
                     )
                 )
-    return tuple(found)
+    return tuple(tensors)
 
 
 def _encoder_tokens(config: Config, level: Config) -> int:

@@ -47,14 +47,14 @@ def by_layer(config: Config, count: int, kind: str = "") -> Caches:
     passes = passes_of(config, count)
     own = config.get("per_layer_config")
     by_index = own if isinstance(own, Mapping) else {}
-    made: dict[Any, int] = {}
+    by_kind: dict[Any, int] = {}
     kinds: list[Stores] = []
     at: list[int] = []
     for index, label in enumerate(labels):
         tail = 0 < count - shared <= index and label in labels[: count - shared]
         said = by_index.get(f"{index:02}", by_index.get(str(index)))
         key = (label, tail, str(indexers[index]), passes[index], str(said))
-        if key not in made:
+        if key not in by_kind:
             level = config
             if isinstance(said, Mapping):
                 level = Config(
@@ -67,9 +67,9 @@ def by_layer(config: Config, count: int, kind: str = "") -> Caches:
             )
             if tail:
                 stores = tuple(SharedCache(of=kind) for kind in stores)
-            made[key] = len(kinds)
+            by_kind[key] = len(kinds)
             kinds.append(stores * passes[index])
-        at.append(made[key])
+        at.append(by_kind[key])
     attends = [kind for stores in kinds for kind in stores]
     q = max(
         (attend.q_heads for attend in attends if isinstance(attend, HeadedAttention | Latent)),

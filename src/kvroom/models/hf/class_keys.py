@@ -109,8 +109,8 @@ class ClassKeys:
             for key, value in self.entry.get("fixed", {}).items()
             if self.raw(key) not in (None, value)
         ]
-        told = f"tensors of {name} are not known for {', '.join(odd[:4])}: parameters may differ"
-        return [told] if odd else []
+        warning = f"tensors of {name} are not known for {', '.join(odd[:4])}: parameters may differ"
+        return [warning] if odd else []
 
     def holds(self, when: Mapping[str, Any] | None) -> bool:
         """Whether switches are as a tensor needs them."""
@@ -165,9 +165,9 @@ class ClassKeys:
         level = self.level(prefix)
         if level.has(key):
             return level.items(key, length=count)
-        made = schedules.schedule(level, key, count)
-        if made is not None:
-            return made
+        labels = schedules.schedule(level, key, count)
+        if labels is not None:
+            return labels
         own = self.entry["lists"].get(path) or [None]
         return [own[min(index, len(own) - 1)] for index in range(count)]
 

@@ -158,8 +158,8 @@ def layer_kinds(config: Config, layers: int, default: Callable[[int], bool]) -> 
         return [default(index) for index in range(layers)]
     near = "chunked_attention" if config.has("attention_chunk_size") else "sliding_attention"
     known = {near: True, "full_attention": False}
-    said = config.items("layer_types", length=layers)
-    for entry in said:
+    labels = config.items("layer_types", length=layers)
+    for entry in labels:
         if not isinstance(entry, str) or entry not in known:
             raise KvroomError(
                 config.field("layer_types"),
@@ -167,7 +167,7 @@ def layer_kinds(config: Config, layers: int, default: Callable[[int], bool]) -> 
                 "is no attention type of this architecture",
                 f"Write {' or '.join(known)}.",
             )
-    return [known[entry] for entry in said]
+    return [known[entry] for entry in labels]
 
 
 def context_limit(config: Config) -> int | None:
@@ -177,10 +177,10 @@ def context_limit(config: Config) -> int | None:
     factor of the rotary scaling. YaRN scales from its original length; the limit of llama3 and longrope,
     and of every Gemma 3, includes the scaling already.
     """
-    said = [config.integer(key, high=10**9) for key in CONTEXT if config.has(key)]
-    if not said:
+    limits = [config.integer(key, high=10**9) for key in CONTEXT if config.has(key)]
+    if not limits:
         return None
-    limit = config.integer("model_max_length", default=min(said), high=10**9)
+    limit = config.integer("model_max_length", default=min(limits), high=10**9)
     if "gemma3" in config.text("model_type", default=""):
         return limit
     scaling = config.get("rope_scaling", "rope_parameters")
@@ -289,6 +289,6 @@ def ties(config: Config, top: Config) -> bool:
 
 def dtype_of(config: Config, top: Config) -> str:
     """The checkpoint's own width: ``bf16`` where it does not say or says something odd."""
-    said = config.get("dtype", "torch_dtype") or top.get("dtype", "torch_dtype")
+    word = config.get("dtype", "torch_dtype") or top.get("dtype", "torch_dtype")
     names = {"float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
-    return names.get(str(said).removeprefix("torch."), "bf16")
+    return names.get(str(word).removeprefix("torch."), "bf16")

@@ -202,7 +202,7 @@ def _attention(config: Config, far: Far, hidden: int, heads: int) -> Tensors:
             f"does not divide the {heads} heads of {dim}",
             "Give a divisor.",
         )
-    made = (
+    tensors = (
         *parts.vector("attn.attn_sink", heads, part="attention", split="column"),
         *parts.linear("attn.wq_a", q_rank, hidden, part="attention"),
         *parts.norm("attn.q_norm", q_rank),
@@ -224,13 +224,13 @@ def _attention(config: Config, far: Far, hidden: int, heads: int) -> Tensors:
         ),
     )
     if not far.ratio:
-        return made
-    made += _compressor("attn.compressor", hidden, dim, far)
+        return tensors
+    tensors += _compressor("attn.compressor", hidden, dim, far)
     if not far.sparse:
-        return made
+        return tensors
     index, scorers = config.integer("index_head_dim"), config.integer("index_n_heads", high=100_000)
     return (
-        *made,
+        *tensors,
         *_compressor("attn.indexer.compressor", hidden, index, far),
         *parts.linear("attn.indexer.wq_b", scorers * index, q_rank, part="attention"),
         *parts.linear("attn.indexer.weights_proj", scorers, hidden, part="attention"),

@@ -157,11 +157,11 @@ def olmo_hybrid(config: Config) -> ModelSpec:
     full = Mixer(stores=attention(dims).stores, tensors=grouped(dims, bias=bias, qk_norms="width"))
     forward = parts.mlp(dims.hidden, config.integer(*INNER))
     behind = ("post_attention_layernorm", "post_feedforward_layernorm")
-    made = {
+    layers = {
         "full": block(dims.hidden, full, forward, behind),
         "state": block(dims.hidden, _linear(config, dims, "olmo"), forward, NORMS),
     }
-    return around(config, dims, [made[kind] for kind in types])
+    return around(config, dims, [layers[kind] for kind in types])
 
 
 def _attention(config: Config, dims: Sizes) -> Mixer:

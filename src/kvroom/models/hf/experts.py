@@ -58,8 +58,8 @@ class Mixture:
 
     def tensors(self, hidden: int) -> Tensors:
         """Router, routed experts and shared expert."""
-        made = parts.router(hidden, self.count, bias=self.router_bias, name=self.router_name)
-        made += parts.experts(
+        tensors = parts.router(hidden, self.count, bias=self.router_bias, name=self.router_name)
+        tensors += parts.experts(
             hidden,
             self.inner,
             self.count,
@@ -69,7 +69,7 @@ class Mixture:
             names=self.modules,
         )
         if self.shared:
-            made += parts.mlp(
+            tensors += parts.mlp(
                 hidden,
                 self.shared,
                 bias=self.shared_bias,
@@ -78,8 +78,8 @@ class Mixture:
                 part="shared_expert",
             )
             if self.shared_gate:
-                made += parts.linear("mlp.shared_expert_gate", 1, hidden, part="router")
-        return made
+                tensors += parts.linear("mlp.shared_expert_gate", 1, hidden, part="router")
+        return tensors
 
 
 def mixture(
@@ -142,12 +142,12 @@ def names_of(config: Config, key: str, layers: int, known: tuple[str, ...]) -> l
 
 def by_kind(kinds: Iterable[K], build: Callable[[K], Layer]) -> list[Layer]:
     """A layer for each of ``kinds`` in order, each distinct one built once."""
-    made: dict[K, Layer] = {}
+    layer_of: dict[K, Layer] = {}
     layers = []
     for kind in kinds:
-        if kind not in made:
-            made[kind] = build(kind)
-        layers.append(made[kind])
+        if kind not in layer_of:
+            layer_of[kind] = build(kind)
+        layers.append(layer_of[kind])
     return layers
 
 

@@ -76,11 +76,11 @@ def gemma3n_text(config: Config, root: Config | None = None) -> ModelSpec:
     )
     beside = (*_altup(dims.hidden, streams), *_laurel(dims.hidden, config.integer("laurel_rank")))
     window = sliding_window(config)
-    made: dict[Any, Layer] = {}
+    layer_of: dict[Any, Layer] = {}
     each = []
     for index, (slides, width) in enumerate(zip(sliding, widths, strict=True)):
         key = (slides, index >= first, width)
-        if key not in made:
+        if key not in layer_of:
             kind = stored(dims, window if slides else None)
             tensors = (
                 *_attention(config, dims, shared=index >= first),
@@ -89,8 +89,8 @@ def gemma3n_text(config: Config, root: Config | None = None) -> ModelSpec:
                 *_per_layer_input(config, dims),
             )
             stores = SharedCache(of=kind) if index >= first else kind
-            made[key] = Layer(stores=(stores,), tensors=tensors)
-        each.append(made[key])
+            layer_of[key] = Layer(stores=(stores,), tensors=tensors)
+        each.append(layer_of[key])
     square = [
         t
         for number in range(streams - 1)
@@ -172,10 +172,10 @@ def gemma4_text(config: Config, root: Config | None = None) -> ModelSpec:
         )
         return Layer(stores=(store,), tensors=tensors)
 
-    made = {(a, b): layer(a, b) for a in (True, False) for b in (True, False)}
+    layer_of = {(a, b): layer(a, b) for a in (True, False) for b in (True, False)}
     return model(
         config,
-        [made[slides, index >= first] for index, slides in enumerate(sliding)],
+        [layer_of[slides, index >= first] for index, slides in enumerate(sliding)],
         hidden=near.hidden,
         vocab=near.vocab,
         q_heads=near.heads,

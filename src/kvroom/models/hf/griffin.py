@@ -58,14 +58,14 @@ def recurrent_gemma(config: Config) -> ModelSpec:
         dims.hidden, max(1, config.integer(*INNER) // 2), bias=True, name="mlp_block"
     )
     norms = ("temporal_pre_norm", "channel_pre_norm")
-    made = {
+    layer_of = {
         "window": block(dims.hidden, attends, forward, norms),
         "state": block(dims.hidden, _rg_lru(config, dims), forward, norms),
     }
     return around(
         config,
         dims,
-        [made[cycle[index % len(cycle)]] for index in range(dims.layers)],
+        [layer_of[cycle[index % len(cycle)]] for index in range(dims.layers)],
         final=parts.norm("final_norm", dims.hidden),
     )
 
@@ -201,7 +201,7 @@ def _lfm2(config: Config, dims: Sizes, *, dense: Tensors, sparse: Tensors, first
     )
     mixers = {"full": attends, "conv": _short_conv(config, dims)}
     norms = ("operator_norm", "ffn_norm")
-    made = {
+    layer_of = {
         (kind, early): block(dims.hidden, mixer, dense if early else sparse, norms)
         for kind, mixer in mixers.items()
         for early in (True, False)
@@ -210,7 +210,7 @@ def _lfm2(config: Config, dims: Sizes, *, dense: Tensors, sparse: Tensors, first
     return around(
         config,
         dims,
-        [made[kind, index < first] for index, kind in enumerate(types)],
+        [layer_of[kind, index < first] for index, kind in enumerate(types)],
         final=parts.norm("embedding_norm", dims.hidden),
         tied=tied,
     )

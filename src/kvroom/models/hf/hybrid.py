@@ -68,14 +68,16 @@ def jamba(config: Config) -> ModelSpec:
     def layer(mixer: Mixer, forward: Tensors) -> Layer:
         return block(dims.hidden, mixer, forward, ("input_layernorm", "pre_ff_layernorm"))
 
-    made = {
+    layer_of = {
         (kind, moe): layer(mixer, sparse if moe else dense)
         for kind, mixer in mixers.items()
         for moe in (False, True)
     }
     full = _periodic(config, "attn_layer", 8, 4)
     moe = _periodic(config, "expert_layer", 2, 1)
-    each = [made["full" if full(index) else "state", moe(index)] for index in range(dims.layers)]
+    each = [
+        layer_of["full" if full(index) else "state", moe(index)] for index in range(dims.layers)
+    ]
     return _finish(config, dims, each, "final_layernorm")
 
 
@@ -97,14 +99,14 @@ def bamba(config: Config) -> ModelSpec:
         dims.hidden, config.integer(*INNER), bias=config.flag("mlp_bias"), name="feed_forward"
     )
     names = ("input_layernorm", "pre_ff_layernorm")
-    made = {
+    layer_of = {
         True: block(
             dims.hidden, attention(dims, bias=config.flag("attention_bias")), forward, names
         ),
         False: block(dims.hidden, _mamba2(config, dims), forward, names),
     }
     return _finish(
-        config, dims, [made[index in full] for index in range(dims.layers)], "final_layernorm"
+        config, dims, [layer_of[index in full] for index in range(dims.layers)], "final_layernorm"
     )
 
 
@@ -146,14 +148,14 @@ def granite(config: Config) -> ModelSpec:
         default=["state"] * dims.layers,
     )
     names = ("input_layernorm", "post_attention_layernorm")
-    made = {
+    layer_of = {
         "full": block(
             dims.hidden, attention(dims, bias=config.flag("attention_bias")), forward, names
         )
     }
     if "state" in types:
-        made["state"] = block(dims.hidden, _mamba2(config, dims), forward, names)
-    return _finish(config, dims, [made[kind] for kind in types], "norm")
+        layer_of["state"] = block(dims.hidden, _mamba2(config, dims), forward, names)
+    return _finish(config, dims, [layer_of[kind] for kind in types], "norm")
 
 
 def falcon_h1(config: Config) -> ModelSpec:

@@ -59,11 +59,11 @@ def minimax(config: Config) -> ModelSpec:
         known=KNOWN,
     )
     norms = ("input_layernorm", "post_attention_layernorm")
-    made = {
+    layer_of = {
         "full": block(dims.hidden, attention(dims), forward, norms),
         "state": block(dims.hidden, _lightning(config, dims), forward, norms),
     }
-    return around(config, dims, [made[kind] for kind in types])
+    return around(config, dims, [layer_of[kind] for kind in types])
 
 
 def _lightning(config: Config, dims: Sizes) -> Mixer:

@@ -73,10 +73,10 @@ def _text(root: Config, kind: str) -> ModelSpec:
     if not root.has("text_config") and not root.has("hidden_size"):
         root.integer("text_config.hidden_size")  # says that it is missing
     level = root.sub("text_config") if root.has("text_config") else root
-    said = level.text("model_type", default=kind) if level is not root else kind
-    if said not in TEXT:
+    model_type = level.text("model_type", default=kind) if level is not root else kind
+    if model_type not in TEXT:
         return _other_text(root, level)
-    read, sizes = TEXT[said]
+    read, sizes = TEXT[model_type]
     if level is not root:
         level = level.of_class(**sizes)
     return read(level, root)

@@ -79,7 +79,7 @@ def known_types(
     known: Mapping[Any, str],
 ) -> list[str]:
     """What each of ``values``, read from the key called one of ``names``, stands for."""
-    found: list[str] = []
+    types: list[str] = []
     for value in values:
         kind = known.get(value) if isinstance(value, str | int) else None
         if kind is None or kind not in allowed:
@@ -89,8 +89,8 @@ def known_types(
                 "is no layer type of this architecture",
                 f"One of: {', '.join(str(key) for key, value in known.items() if value in allowed)}.",
             )
-        found.append(kind)
-    return found
+        types.append(kind)
+    return types
 
 
 def mamba_heads(
@@ -139,12 +139,12 @@ def conv1d(name: str, channels: Sequence[tuple[int, int]], kernel: int, *, bias:
     Stored as (channels, 1, kernel) and never quantised, so a vector to everything downstream. A part
     with fewer units than ranks is replicated, as its state is.
     """
-    made: list[Tensor] = []
+    tensors: list[Tensor] = []
     for units, width in channels:
-        made += grouped_vector(name, units * width * kernel, units, split="kv")
+        tensors += grouped_vector(name, units * width * kernel, units, split="kv")
         if bias:
-            made += grouped_vector(f"{name}.bias", units * width, units, split="kv")
-    return tuple(made)
+            tensors += grouped_vector(f"{name}.bias", units * width, units, split="kv")
+    return tuple(tensors)
 
 
 def expanded(config: Config, hidden: int, name: str) -> int:

@@ -160,13 +160,13 @@ def deci(config: Config) -> ModelSpec:
     )
     for kv in set(heads):
         check_groups(config, base.heads, kv, "num_key_value_heads_per_layer")
-    made: dict[int, Layer] = {}
+    layer_of: dict[int, Layer] = {}
     for kv in sorted(set(heads)):
         s = replace(base, kv_heads=kv)
-        made[kv] = Layer(stores=(stored(s),), tensors=llama_tensors(config, s))
+        layer_of[kv] = Layer(stores=(stored(s),), tensors=llama_tensors(config, s))
     return model(
         config,
-        [made[kv] for kv in heads],
+        [layer_of[kv] for kv in heads],
         hidden=base.hidden,
         vocab=base.vocab,
         q_heads=base.heads,
@@ -195,9 +195,9 @@ def nemotron_nas(config: Config) -> ModelSpec:
     )
     config.items("block_configs", length=layers)
     blocks = [_block(config, base, index) for index in range(layers)]
-    made: dict[Any, Layer] = {}
-    each = [made.setdefault(layer, layer) for layer in blocks]
-    stored = [kind for layer in made for kind in layer.stores]
+    layer_of: dict[Any, Layer] = {}
+    each = [layer_of.setdefault(layer, layer) for layer in blocks]
+    stored = [kind for layer in layer_of for kind in layer.stores]
     kv_heads = max((k.kv_heads for k in stored if isinstance(k, HeadedAttention)), default=0)
     return model(
         config,

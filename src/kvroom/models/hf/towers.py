@@ -218,8 +218,8 @@ def vision(config: Config, default: str, out: int = 1) -> Tensors:
     kind = config.text("model_type", default=default)
     if kind in VISION:
         return VISION[kind](config)
-    made = by_its_keys(config, "vision_tower", out)
-    if not made:
+    tower = by_its_keys(config, "vision_tower", out)
+    if not tower:
         fix = did_you_mean(kind, VISION, f"One of: {', '.join(VISION)}.")
         raise KvroomError(config.field("model_type"), kind, "is no known vision tower", fix)
-    return made
+    return tower

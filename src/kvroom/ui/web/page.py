@@ -21,6 +21,7 @@ from kvroom.errors import KvroomError
 from kvroom.planner.explain import explain
 from kvroom.planner.tiers import plan_json
 from kvroom.scenario.engine_names import engine_names
+from kvroom.scenario.link import words_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.web.derived import explanations
 from kvroom.ui.web.figures import figures
@@ -105,7 +106,7 @@ def _rendered(query: str) -> tuple[int, str]:
     status, error = 200, ""
     keys = dict(REFERENCE.scenario)
     try:
-        if query:
+        if words_of(query):
             keys = Scenario.from_link(f"?{query}").differences()
         reply = answer(Scenario.from_dict(keys))
     except KvroomError as one_error:

@@ -58,9 +58,10 @@ def take(data: bytes, asked: Mapping[str, Any], name: str = "") -> dict[str, Any
     be read.
     """
     taken_file = _read(dropped.unfolded(data), dict(asked), name)
-    question = Scenario.from_dict(dict(taken_file.scenario)).differences()
+    scenario = Scenario.from_dict(dict(taken_file.scenario))
+    question = scenario.differences()
     taken = [
-        {"key": key, "value": value, "before": before}
+        {"key": key, "value": _stated(scenario, key, value), "before": before}
         for key, value, before in _differences(question, asked)
     ]
     changed = {row["key"].partition(".")[0] for row in taken}
@@ -73,6 +74,12 @@ def take(data: bytes, asked: Mapping[str, Any], name: str = "") -> dict[str, Any
         "left": list(taken_file.notes),
         "figure": taken_file.figure,
     }
+
+
+def _stated(scenario: Scenario, key: str, value: Any) -> Any:
+    """``value``, or what holds where a question that leaves ``key`` out says none: vLLM is an engine too."""
+    usual = getattr(scenario, key, None) if value is None else None
+    return usual if isinstance(usual, str) else value
 
 
 def _differences(

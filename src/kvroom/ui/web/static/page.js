@@ -12,7 +12,7 @@ import { present } from "./present.js";
 import { plan } from "./plan.js";
 import { read } from "./read.js";
 import { sections } from "./sections.js";
-import { Store } from "./store.js";
+import { Store, asks } from "./store.js";
 import { views } from "./views.js";
 
 const root = document.documentElement;
@@ -112,7 +112,7 @@ const instrument = plan(store, { glide, speak, reveal: story.reveal, presets: st
 async function fromAddress() {
   store.arrive();
   try {
-    const asked = (await instrument.from(location.hash)) ?? (await unread(start.answer.take_away.link));
+    const asked = (await instrument.from(location.hash)) ?? (asks(location.search) ? await unread(start.answer.take_away.link) : null);
     if (asked) story.reveal();
     store.replace(asked ?? start.scenario, false);
   } catch (error) {
@@ -125,6 +125,6 @@ views(store);
 present(store);
 if (start.error) instrument.fault(start.error);
 if (root.dataset.units === "gib") recount();
-else pending(/[#&]s=/.test(location.hash) || (location.search.length > 1 && !start.error) ? fromAddress() : store.askNeighbours());
+else pending(/[#&]s=/.test(location.hash) || (asks(location.search) && !start.error) ? fromAddress() : store.askNeighbours());
 sections(store, { speak, replays: start.replays, machines: start.catalogue.gpus, other: () => instrument.beside.other?.scenario ?? null });
 root.classList.add("ready");

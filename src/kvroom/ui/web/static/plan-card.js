@@ -71,8 +71,8 @@ export class AnswerCard extends LitElement {
     const form = formats[row.form];
     return html`<tr>
       <th scope="row"><span title=${MEANING[row.key] ?? ""}>${row.label}</span>${row.says ? html`<small>${row.says}</small>` : nothing}</th>
-      <td class="value">${row.value == null ? html`<span class="soft">${row.needs}</span>` : number(answer, figure, row.form)}</td>
-      <td class="band">${row.low == null ? nothing : html`<span class="hidden">80 % band </span>${form(row.low)}–${form(row.high)}`}</td>
+      ${row.value == null ? html`<td class="value" colspan="2"><span class="soft">${row.needs}</span></td>` : html`<td class="value">${number(answer, figure, row.form)}</td>
+      <td class="band">${row.low == null ? nothing : html`<span class="hidden">80 % band </span>${form(row.low)}–${form(row.high)}`}</td>`}
     </tr>`;
   }
 
@@ -86,6 +86,7 @@ export class AnswerCard extends LitElement {
   table(name, rows, of) {
     return html`<table>
       <caption>${name}</caption>
+      <colgroup><col><col class="wide"><col class="wide"></colgroup>
       <thead class="hidden"><tr><th scope="col">figure</th><th scope="col">value</th><th scope="col">80 % band</th></tr></thead>
       <tbody>${rows.map((row, at) => (of(row) ? this.row(row, at) : nothing))}</tbody>
     </table>`;

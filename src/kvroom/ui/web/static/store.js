@@ -28,12 +28,17 @@ export function changed(given, change) {
 /** @typedef {"read" | "plan" | "present"} View */
 const VIEWS = ["read", "plan", "present"];
 
+/** Words that places which share links put into an address (`scenario/link.py` passes the same over). */
+const TRACKER = /^(utm_|mc_|(fbclid|gclid|dclid|msclkid|twclid|li_fat_id|igshid|ref|source)$)/;
+/** Whether what stands behind an address's "?" asks anything. @param {string} search */
+export const asks = (search) => [...new URLSearchParams(search).keys()].some((key) => !TRACKER.test(key));
+
 /** The way of use that an address asks for: a question of one's own opens Plan. @param {{hash: string, search: string}} address @returns {View} */
 export function viewOf({ hash, search }) {
   const state = new URLSearchParams(hash.replace(/^#/, ""));
   const view = state.get("view") ?? "";
   if (VIEWS.includes(view)) return /** @type {View} */ (view);
-  return state.has("s") || search.length > 1 ? "plan" : "read";
+  return state.has("s") || asks(search) ? "plan" : "read";
 }
 
 /** What else an address holds: choices of figures that are no part of the question. @param {string} hash @returns {Record<string, string>} */
