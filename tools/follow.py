@@ -400,6 +400,10 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
         in_turn=not rules.uncached_first,
         bounding_batches=rules.bounding_batches,
         state_short_of_end=rules.state_short_of_end,
+        state_replays=rules.state_replays,
+        junctions=rules.junctions,
+        state_inside=rules.state_inside,
+        rest_uncut=rules.rest_uncut,
     )
     if not rules.chunks_told:
         config = replace(config, enable_chunked_prefill=True)

@@ -260,6 +260,9 @@ class Worker:
 
         self.vllm_config = config
         self.shared_kv_cache_layers: dict[str, str] = {}
+        # What runners before 0.11.1 keep beside the configuration.
+        self.attention_chunk_size = getattr(config.model_config, "attention_chunk_size", None)
+        self.speculative_config = getattr(config, "speculative_config", None)
         compilation = config.compilation_config
         compilation.static_forward_context = {}
         for name in ("static_all_moe_layers",):
@@ -274,7 +277,7 @@ class Worker:
         dtype = _named("set_default_torch_dtype")
         with on_meta(), current(config), dtype(config.model_config.dtype), device:
             self.model = initialize(config)
-            drafts: Any = getattr(config, "speculative_config", None)
+            drafts: Any = self.speculative_config
             draft = getattr(drafts, "draft_model_config", None)
             if draft is not None and drafts.method not in ("ngram", "medusa", "mlp_speculator"):
                 filled(initialize, vllm_config=config, model_config=draft, prefix="draft")
