@@ -63,7 +63,7 @@ MOVED: dict[str, tuple[str, ...]] = {
 """Where a name is defined, the newest place first."""
 KERNELS = r"vllm(\.\w+)*\._(\w+_)?C(_stable_libtorch)?|vllm\.third_party\.flashmla\..*"
 """Compiled modules, which load only beside a card's driver."""
-OPTIONAL = r"(tilelang|cutlass|gguf|diskcache|vllm\.vllm_flash_attn)(\..*)?"
+OPTIONAL = r"(tilelang|cutlass|deep_gemm|gguf|diskcache|vllm\.vllm_flash_attn)(\..*)?"
 """Packages that a server's environment has, and which modules need at their import."""
 SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
 USES_V1 = "VLLM_USE_V1"
@@ -165,15 +165,25 @@ class NoTokenizer:
 
 
 class Printed(logging.Handler):
-    """Remembers the size of the cache as vLLM prints it."""
+    """Remembers the sizes of the cache as vLLM prints them: before 0.11.0 each stage's, and before all have
+    the blocks of the least."""
 
-    tokens: int | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: set[int] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """As logging calls it."""
         found = SIZE.search(record.getMessage())
         if found:
-            self.tokens = int(found[1].replace(",", ""))
+            self.sizes.add(int(found[1].replace(",", "")))
+
+    def tokens(self, made: Any) -> int | None:
+        """The size printed; of several, what the blocks hold by the groups that the scheduler goes by."""
+        if len(self.sizes) < 2:
+            return next(iter(self.sizes), None)
+        smallest = min(group.kv_cache_spec.block_size for group in made.kv_cache_groups)
+        return int(made.num_blocks // len(made.kv_cache_groups) * smallest)
 
 
 def _print_anew() -> None:
@@ -586,7 +596,7 @@ class VllmAsked:
         """Blocks, groups, tokens and concurrency of a server started with ``words`` and ``cache_bytes`` a
         stage."""
         self.question, self.players = (words, cache_bytes), []
-        self.printed.tokens = None
+        self.printed.sizes.clear()
         _print_anew()
         log = logging.getLogger("vllm")
         if self.printed not in log.handlers:  # it may have been configured anew
@@ -613,7 +623,7 @@ class VllmAsked:
                 {"layers": len(group.layer_names), **_told(group.kv_cache_spec)}
                 for group in made.kv_cache_groups
             ],
-            "kv_tokens": getattr(cache, "kv_cache_size_tokens", self.printed.tokens),
+            "kv_tokens": getattr(cache, "kv_cache_size_tokens", self.printed.tokens(made)),
             "max_concurrency": concurrency,
             "block_tokens": cache.block_size,
             "max_model_len": config.model_config.max_model_len,
