@@ -48,6 +48,8 @@ def asked(tmp_path: Path) -> Any:
         (models.QWEN2, {}, 2_796_160, 682.66, 128),
         (models.MISTRAL, {}, 1_597_830, 390.10, 128),
         (models.GEMMA3, {}, 1_100_145, 268.59, 128),
+        (models.MISTRAL, {"usage_context": "llm_class"}, 1_016_800, 248.24, 128),
+        (models.GEMMA3, {"usage_context": "llm_class"}, 681_308, 166.34, 128),
         (models.GEMMA3_UNEVEN, {"max_num_batched_tokens": 700}, 780_335, 190.51, 128),
         (models.DEEPSEEK, {}, 233_008, 56.89, 16),
         (models.QWEN3_NEXT, {}, 1_032_192, 252.0, 640),
@@ -56,6 +58,7 @@ def asked(tmp_path: Path) -> Any:
     ],
     ids=[
         *("plain", "fp8 cache", "blocks of 32", "tied and biased", "windows", "interleaved"),
+        *("windows offline", "interleaved offline"),
         *("uneven windows", "latents", "gated delta nets", "Mamba hybrid", "state only"),
     ],
 )
@@ -70,6 +73,13 @@ def test_what_it_printed(
     engine = asked(config, **args)
     assert (engine.kv_tokens, engine.block_tokens) == (tokens, block)
     assert engine.max_concurrency == pytest.approx(concurrency, abs=0.00501)
+
+
+def test_the_offline_class_takes_twice_as_much_at_once(asked: Any) -> None:
+    server, offline = (
+        asked(models.LLAMA, usage_context=context) for context in ("api_server", "llm_class")
+    )
+    assert (server.max_running_requests, offline.max_running_requests) == (128, 256)
 
 
 def test_it_never_overlaps_steps(asked: Any) -> None:

@@ -83,7 +83,7 @@ def _defaults(setup: VllmSetup) -> tuple[int, int]:
         short = setup.context <= FIRST_CHUNKED
         return (max(setup.context, 2048) if short else 2048), 256
     if platform.cpu:
-        world = layout.tp * layout.pp
+        world = layout.tp * layout.pp * (2 if setup.flags.offline else 1)
         return 2048 * world, 128 * world
     if rules.huge_defaults and platform.memory_bytes >= 160 * GIB:
         return 16384, 1024
