@@ -230,8 +230,9 @@ WITH_STATE = {
     "groups": [{"type": "full", "block_size": 4}, {"type": "mamba", "block_size": 4}],
 }  # fmt: skip
 
+
 def test_where_prompts_are_cut_for_recurrent_states(tool: ModuleType) -> None:
-    """By ``_mamba_block_aligned_split``: at what others share from 0.24.0 on, and what is left behind the last
+    """By ``_mamba_block_aligned_split``: at what others share from 0.24.0 on; what is left behind the last
     whole block is not cut again from 0.27.0 on."""
 
     def steps(version: str, requests: list[tuple[int, list[list[int]]]], budget: int) -> list[int]:
@@ -258,6 +259,9 @@ def test_where_prompts_are_cut_for_recurrent_states(tool: ModuleType) -> None:
     assert steps("0.23.0", shared, 32) == [16, 2]
     assert steps("0.24.0", shared, 32) == [8, 8, 2]
     assert steps("0.26.0", shared, 32) == [8, 8, 2]
+    behind_another = [(0, [[100, 16]]), (0, [[300, 3]])]
+    assert steps("0.26.0", behind_another, 5) == [1, 1, 1]
+    assert steps("0.27.0", behind_another, 5) == [3]
 
 
 FOLLOWED = {
