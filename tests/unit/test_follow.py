@@ -225,6 +225,45 @@ def test_blocks_that_were_not_cached_wait_their_turn_before_0_24(tool: ModuleTyp
     assert found == {"0.23.0": [0, 0, 4, 0], "0.24.0": [0, 0, 4, 4]}
 
 
+WITH_STATE = {
+    "num_gpu_blocks": 40, "max_num_seqs": 8, "enable_prefix_caching": True, "max_model_len": 64,
+    "groups": [{"type": "full", "block_size": 4}, {"type": "mamba", "block_size": 4}],
+}  # fmt: skip
+
+
+def test_where_prompts_are_cut_for_recurrent_states(tool: ModuleType) -> None:
+    """By ``_mamba_block_aligned_split``: at what others share from 0.24.0 on; what is left behind the last
+    whole block is not cut again from 0.27.0 on."""
+
+    def steps(version: str, requests: list[tuple[int, list[list[int]]]], budget: int) -> list[int]:
+        script = {
+            "engine": {**WITH_STATE, "max_num_batched_tokens": budget},
+            "requests": [
+                {"arrival_step": at, "prompt": prompt, "output": [[1000 * at + 1000, 1]]}
+                for at, prompt in requests
+            ],
+        }
+        trail: list[int] = []
+        read = tool.by_rules(script, version)
+        last = len(requests) - 1
+        play(
+            read.engine.scheduler(),
+            read.served(),
+            on_scheduled=lambda output, _: trail.extend(
+                row.tokens for row in output.scheduled if row.request.index == last
+            ),
+        )
+        return trail
+
+    shared = [(0, [[100, 18]]), (9, [[100, 9], [300, 9]])]
+    assert steps("0.23.0", shared, 32) == [16, 2]
+    assert steps("0.24.0", shared, 32) == [8, 8, 2]
+    assert steps("0.26.0", shared, 32) == [8, 8, 2]
+    behind_another = [(0, [[100, 16]]), (0, [[300, 3]])]
+    assert steps("0.26.0", behind_another, 5) == [1, 1, 1]
+    assert steps("0.27.0", behind_another, 5) == [3]
+
+
 FOLLOWED = {
     (engine, version)
     for engine in ("vllm", "sglang")

@@ -40,6 +40,8 @@ class AlignedMambaGroup(MambaGroup):
         self.checkpoint_tokens = checkpoint_tokens
         self.rewritten = rewritten
         self.step_keys: set[int] = set()
+        self.waits = True
+        """Nobody starts from a state in the step that writes it (vLLM from 0.17)."""
 
     def begin_step(self) -> None:
         """A new step: states written in the last one may be hit from now on."""
@@ -56,7 +58,7 @@ class AlignedMambaGroup(MambaGroup):
         brought: int = 0,
     ) -> int:
         pool = self.pool
-        if hits and pool.keys[hits[-1]] in self.step_keys:
+        if self.waits and hits and pool.keys[hits[-1]] in self.step_keys:
             return pool.total + 1  # that state is written in this very step: wait for the next
         table = request.block_tables[self.index]
         checkpoint = self._checkpoint(request, computed, tokens)
@@ -178,6 +180,8 @@ class AlignedMambaGroup(MambaGroup):
             return
         boundary = (request.num_prompt_tokens - 1) // self.hash_tokens * self.hash_tokens
         if tokens != boundary or not boundary:
+            return
+        if boundary % self.block_tokens and not self.finds_inside_blocks:
             return
         table = request.block_tables[self.index]
         place = -(-boundary // self.block_tokens) - 1

@@ -12,14 +12,16 @@ def aligned_tokens(
 ) -> int:
     """``tokens`` from ``start`` on, cut where a recurrent state must be written to be reused."""
     prefill_end = request.prefill_end
-    if start >= prefill_end:
+    if start >= prefill_end or not (
+        config.state_replays or request.num_tokens == request.num_prompt_tokens
+    ):
         return tokens
     size = min(group.block_tokens for group in cache.groups)
     end = start + tokens
     tail_tokens = cache.hash_tokens if cache.inside_blocks else cache.block_tokens
     tail = (prefill_end - 1) // tail_tokens * tail_tokens
     saved = end >= prefill_end and all(g.saves(start, tail, end) for g in cache.aligned)
-    if end < prefill_end:
+    if end < (prefill_end if config.rest_uncut else request.num_tokens // size * size):
         largest = config.max_num_batched_tokens
         threshold = config.long_prefill_token_threshold
         if threshold > 0:
@@ -36,7 +38,10 @@ def aligned_tokens(
         tail = (request.num_prompt_tokens - short) // cache.hash_tokens * cache.hash_tokens
         if last < tail < request.num_prompt_tokens:
             stops.append(tail)
-    if start < request.junction < end:
+    known = config.junctions == "prompt" or (
+        config.junctions == "first step" and not request.num_computed_tokens
+    )
+    if known and start < request.junction < end:
         stops.append(start + (request.junction - start) // size * size)
     end = min((stop for stop in stops if start < stop < end), default=end)
     return max(end - start, 0)

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from typing import Literal
 
 from kvroom.kvcache.request import ServedRequest
 from kvroom.records import dataclass
 
+Junctions = Literal["none", "first step", "prompt"]
+"""In which steps of a prompt it counts what others share: the newcomer's own, or all."""
 ALONE_AT_MOST = 2
 """A request that preempts itself more often, with the pool to itself and no token gained, never fits."""
 
@@ -62,6 +65,15 @@ class SchedulerConfig:
     """By priority, a request that gave way to itself does not keep those behind it from this step."""
     state_short_of_end: bool = True
     """A prompt of whole blocks is cut a block before its end too: its last token is computed again."""
+    state_replays: bool = True
+    """A request that comes back with a part of its answer stops at blocks like a prompt, and nobody starts
+    from a recurrent state in the step that writes it."""
+    junctions: Junctions = "prompt"
+    """Where a prompt leaves what others share, a step ends, so that its recurrent state is kept."""
+    state_inside: bool = True
+    """Hits may end inside the blocks of recurrent layers that are wider than the others'."""
+    rest_uncut: bool = True
+    """What a prompt has behind its last whole block is computed in one step, so that states can be kept."""
     lone_prompt_uncapped: bool = True
     """``long_prefill_token_threshold`` holds back nobody who is alone."""
     in_turn: bool = False

@@ -80,7 +80,7 @@ class SchedulerSetup:
         """The layer groups over an empty pool, or over ``pool``."""
         config = self.config
         groups = [
-            _kv_cache_group(index, group, self.enable_prefix_caching)
+            _kv_cache_group(index, group, self.enable_prefix_caching, config)
             for index, group in enumerate(self.groups)
         ]
         made = PrefixCache(
@@ -97,7 +97,9 @@ class SchedulerSetup:
         return made
 
 
-def _kv_cache_group(index: int, group: GroupSpec, caching: bool) -> KVCacheGroup:
+def _kv_cache_group(
+    index: int, group: GroupSpec, caching: bool, config: SchedulerConfig
+) -> KVCacheGroup:
     match group.type:
         case "sliding_window":
             return SlidingWindowGroup(index, group.block_size, group.reach)
@@ -106,9 +108,11 @@ def _kv_cache_group(index: int, group: GroupSpec, caching: bool) -> KVCacheGroup
         case "mamba":
             if not caching:
                 return MambaGroup(index, group.block_size)
-            return AlignedMambaGroup(
+            made = AlignedMambaGroup(
                 index, group.block_size, group.prefill_checkpoint, rewritten=group.rewritten
             )
+            made.waits, made.finds_inside_blocks = config.state_replays, config.state_inside
+            return made
         case _:
             return FullAttentionGroup(index, group.block_size)
 

@@ -193,7 +193,7 @@ class SglangPlayer:
             for index in drop:
                 self._drop(str(index))
             if self.busy and not self.in_flight and not self.requests:
-                self.server.last_batch = None
+                self._next()  # its running batch lets go of who has ended: it is not idle before
                 self.server.on_idle()
                 self.busy = False
             refused, shorter = [], []

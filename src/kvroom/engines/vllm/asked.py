@@ -63,7 +63,7 @@ MOVED: dict[str, tuple[str, ...]] = {
 """Where a name is defined, the newest place first."""
 KERNELS = r"vllm(\.\w+)*\._(\w+_)?C(_stable_libtorch)?|vllm\.third_party\.flashmla\..*"
 """Compiled modules, which load only beside a card's driver."""
-OPTIONAL = r"(tilelang|cutlass|gguf|diskcache|vllm\.vllm_flash_attn)(\..*)?"
+OPTIONAL = r"(tilelang|cutlass|deep_gemm|gguf|diskcache|vllm\.vllm_flash_attn)(\..*)?"
 """Packages that a server's environment has, and which modules need at their import."""
 SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
 USES_V1 = "VLLM_USE_V1"
@@ -165,15 +165,25 @@ class NoTokenizer:
 
 
 class Printed(logging.Handler):
-    """Remembers the size of the cache as vLLM prints it."""
+    """Remembers the sizes of the cache as vLLM prints them: before 0.11.0 each stage's, and before all have
+    the blocks of the least."""
 
-    tokens: int | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: set[int] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """As logging calls it."""
         found = SIZE.search(record.getMessage())
         if found:
-            self.tokens = int(found[1].replace(",", ""))
+            self.sizes.add(int(found[1].replace(",", "")))
+
+    def tokens(self, made: Any) -> int | None:
+        """The size printed; of several, what the blocks hold by the groups that the scheduler goes by."""
+        if len(self.sizes) < 2:
+            return next(iter(self.sizes), None)
+        smallest = min(group.kv_cache_spec.block_size for group in made.kv_cache_groups)
+        return int(made.num_blocks // len(made.kv_cache_groups) * smallest)
 
 
 def _print_anew() -> None:
@@ -260,6 +270,9 @@ class Worker:
 
         self.vllm_config = config
         self.shared_kv_cache_layers: dict[str, str] = {}
+        # What runners before 0.11.1 keep beside the configuration.
+        self.attention_chunk_size = getattr(config.model_config, "attention_chunk_size", None)
+        self.speculative_config = getattr(config, "speculative_config", None)
         compilation = config.compilation_config
         compilation.static_forward_context = {}
         for name in ("static_all_moe_layers",):
@@ -274,7 +287,7 @@ class Worker:
         dtype = _named("set_default_torch_dtype")
         with on_meta(), current(config), dtype(config.model_config.dtype), device:
             self.model = initialize(config)
-            drafts: Any = getattr(config, "speculative_config", None)
+            drafts: Any = self.speculative_config
             draft = getattr(drafts, "draft_model_config", None)
             if draft is not None and drafts.method not in ("ngram", "medusa", "mlp_speculator"):
                 filled(initialize, vllm_config=config, model_config=draft, prefix="draft")
@@ -583,7 +596,7 @@ class VllmAsked:
         """Blocks, groups, tokens and concurrency of a server started with ``words`` and ``cache_bytes`` a
         stage."""
         self.question, self.players = (words, cache_bytes), []
-        self.printed.tokens = None
+        self.printed.sizes.clear()
         _print_anew()
         log = logging.getLogger("vllm")
         if self.printed not in log.handlers:  # it may have been configured anew
@@ -610,7 +623,7 @@ class VllmAsked:
                 {"layers": len(group.layer_names), **_told(group.kv_cache_spec)}
                 for group in made.kv_cache_groups
             ],
-            "kv_tokens": getattr(cache, "kv_cache_size_tokens", self.printed.tokens),
+            "kv_tokens": getattr(cache, "kv_cache_size_tokens", self.printed.tokens(made)),
             "max_concurrency": concurrency,
             "block_tokens": cache.block_size,
             "max_model_len": config.model_config.max_model_len,

@@ -82,6 +82,10 @@ def serving_rules(deployment: Deployment) -> ServingRules:
         in_turn=not paged.rules.uncached_first,
         bounding_batches=paged.rules.bounding_batches,
         state_short_of_end=paged.rules.state_short_of_end,
+        state_replays=paged.rules.state_replays,
+        junctions=paged.rules.junctions,
+        state_inside=paged.rules.state_inside,
+        rest_uncut=paged.rules.rest_uncut,
     )
     setup = SchedulerSetup(
         num_gpu_blocks=paged.num_blocks,

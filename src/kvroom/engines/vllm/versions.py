@@ -158,6 +158,15 @@ class VllmRules:
     state_short_of_end: bool = False
     """Where a prompt is cut to keep a recurrent state, its last token does not count: the next request with
     that prompt computes it again."""
+    state_replays: bool = False
+    """Requests that come back with a part of their answer stop at blocks like prompts, and nobody starts from
+    a recurrent state in the step that writes it."""
+    junctions: Literal["none", "first step", "prompt"] = "none"
+    """Where a prompt leaves what others share, a step ends: the newcomer's first one, or any."""
+    state_inside: bool = False
+    """Hits may end inside the blocks of recurrent layers that are wider than the others'."""
+    rest_uncut: bool = False
+    """What a prompt has behind its last whole block is computed in one step."""
     state_named_once: bool = True
     """A recurrent state that is cached already is not taken for one of the step that names it again; else
     whoever would start from it waits for as long as its request stands at that boundary."""
@@ -256,6 +265,7 @@ CHANGES: Changes = (
         (0, 17, 0),
         {
             "fit_by_stage": True,
+            "state_replays": True,
             "drafted_conv": DRAFTED_0_17,
             "sorted_sampling": False,
             "selection_buffer": True,
@@ -296,17 +306,25 @@ CHANGES: Changes = (
             "v2_types": V2_0_24,
             "v2_quantised": True,
             "uncached_first": True,
+            "junctions": "first step",
         },
     ),
     ((0, 25, 0), {"skipped_aligned": True, "v2_others": "dense"}),
     (
         (0, 26, 0),
-        {"in_flight_batches": True, "bounding_batches": None, "v2_types": V2_0_26},
+        {
+            "in_flight_batches": True,
+            "bounding_batches": None,
+            "v2_types": V2_0_26,
+            "junctions": "prompt",
+            "state_inside": True,
+        },
     ),
     (
         (0, 27, 0),
         {
             "latent_alignment": 128,
+            "rest_uncut": True,
             "drafted_conv": DRAFTED_0_27,
             "packed": "overlay",
             "v2_types": V2_0_26 | {"kimi_k3"},

@@ -19,6 +19,7 @@ from typing import Any
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.asked import AskedScript
 from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.command_line import BYTES_FLAGS
 from kvroom.engines.flags import plain_name
 from kvroom.engines.registry import all_engines, engine_of
 from kvroom.errors import KvroomError
@@ -149,7 +150,7 @@ class InstalledEngine:
         """The engine's command line for a plan, its model a folder here; and what it cannot say."""
         scenario = workings.plan.scenario
         self._write(MODEL, scenario.model, paths=paths)
-        plain = replace(workings.plan, scenario=replace(scenario, model=MODEL))
+        plain = replace(workings.plan, scenario=self._sayable(replace(scenario, model=MODEL)))
         launched = launch(replace(workings, plan=plain))
         words: list[str] = []
         given = {plain_name(name) for name in scenario.engine_args}
@@ -163,6 +164,19 @@ class InstalledEngine:
                 values = [DRAFT]  # noqa: PLW2901
             words += [name, *values]
         return words, ()
+
+    def _sayable(self, scenario: Scenario) -> Scenario:
+        """Without the cache's bytes where the release has no flag for them: they are told beside."""
+        line = self.engine.command
+        if line is None:
+            return scenario
+        told = {
+            name: value
+            for name, value in scenario.engine_args.items()
+            if plain_name(name) not in BYTES_FLAGS
+            or not line.names.lacks(plain_name(name), scenario.engine_version)
+        }
+        return replace(scenario, engine_args=told)
 
     def _draft(self, config: dict[str, Any], scenario: Scenario, *, paths: bool) -> str:
         drafting = scenario.speculation
