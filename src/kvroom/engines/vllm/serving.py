@@ -96,8 +96,9 @@ def serving_rules(deployment: Deployment) -> ServingRules:
         drafts=drafts_of(deployment),
     )
     check_retention(setup, f"engine_args.{RETENTION}")
-    drafted = deployment.speculation is not None
-    notes = (STATES,) if drafted and any(group.type == "mamba" for group in groups) else ()
+    notes: list[str] = []
+    if deployment.speculation and any(group.type == "mamba" for group in groups):
+        notes.append(STATES)
     if deployment.layout.pp > 1:
-        notes += (PIPELINE,)
-    return ServingRules(setup=setup, block_bytes=paged.block_bytes, warnings=notes)
+        notes.append(PIPELINE)
+    return ServingRules(setup=setup, block_bytes=paged.block_bytes, warnings=tuple(notes))
