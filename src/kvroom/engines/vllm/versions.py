@@ -147,6 +147,8 @@ class VllmRules:
     """The profile runs a whole max_model_len at once: prefill is not cut into chunks."""
     async_scheduling: bool = False
     """The next step is scheduled before the output of the last is there."""
+    looked_up_overlaps: bool = False
+    """With the V2 runner also where drafts are looked up in the text."""
     chunks_told: bool = False
     """``--no-enable-chunked-prefill`` is heeded; before, prompts are cut whatever it says."""
     reserves_whole_prompt: bool = False
@@ -375,6 +377,7 @@ CHANGES: Changes = (
             "v2_selects": True,
             "state_named_once": True,
             "priority_tries_others": True,
+            "looked_up_overlaps": True,
         },
     ),
 )
