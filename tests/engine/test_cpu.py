@@ -211,7 +211,7 @@ def conversations(seed: int) -> list[list[tuple[int, list[int], int]]]:
 
 @pytest.mark.slow
 def test_conversations_count_as_in_kvroom(tmp_path: Path, machine: Path) -> None:
-    args = {**TALKS, "kv_cache_memory_bytes": 4 * 2**20}
+    args = {**TALKS, "kv_cache_memory_bytes": 5 * 2**19}
     rounds = conversations(1)
     told = server.talks(
         tmp_path, models.LLAMA, {k: v for k, v in args.items() if k != "usage_context"}, rounds
