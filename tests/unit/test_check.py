@@ -372,6 +372,11 @@ def test_a_fix_leaves_a_length_that_can_be_used(tmp_path: Path, model: str, gpu:
         ("vllm/vllm-openai:v0.20.0", "--swap-space=4", "--swap-space went after"),
         ("vllm/vllm-openai:v0.20.0", "--disable-log-requests", "--disable-log-requests went after"),
         ("lmsysorg/sglang:v0.4.9-cu126", "--hicache-storage-backend=file", "came with 0.4.9.post3"),
+        (
+            "lmsysorg/sglang:v0.5.23",
+            "--enable-deepep-waterfill",
+            "waterfill went after 0.5.15.post1",
+        ),
     ],
 )
 def test_a_flag_of_another_release_is_a_finding(
