@@ -19,6 +19,7 @@ import ast
 import importlib
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -577,6 +578,9 @@ def by_processes(python: str, cases: list[FollowCase], given: argparse.Namespace
 
     def ask(batch: list[FollowCase]) -> Answers:
         first = question(batch[0] if batch else scripted, name, version)
+        longer = engine_of(name).asked
+        if longer is not None and longer.longer_variable:  # as recorded
+            os.environ[longer.longer_variable] = "1"
         limits = ProcessLimits(answer_s=ANSWER_S)
         with installed(python, first, limits) as process:
             if not batch:

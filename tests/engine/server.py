@@ -135,14 +135,30 @@ def running(
         _end(process)
 
 
+def talks(
+    room: Path, config: Mapping[str, Any], args: Mapping[str, Any], rounds: Sequence[Any]
+) -> dict[str, Any]:
+    """What ``talks.py`` tells of ``rounds`` of conversations, in a process of its own."""
+    (room / "rounds").write_text(json.dumps(rounds))
+    printed = _offline(room, config, "talks.py", json.dumps(args), "rounds")
+    told: dict[str, Any] = json.loads(_found(re.compile(r"PLAYED (.*)"), printed))
+    return told
+
+
 def adapter_bytes(room: Path, config: Mapping[str, Any], args: Mapping[str, Any]) -> int:
     """Bytes of the LoRA buffers that vLLM makes for ``config`` (``probe.py``, in a process of its own)."""
+    printed = _offline(room, config, "probe.py", json.dumps(args))
+    return int(_found(re.compile(r"ADAPTERS (\d+)"), printed))
+
+
+def _offline(room: Path, config: Mapping[str, Any], script: str, *words: str) -> str:
+    """What a script beside this module prints about ``config``, in a process of its own."""
     (room / "model").mkdir()
     (room / "model" / "config.json").write_text(json.dumps(config))
-    probe, told = Path(__file__).with_name("probe.py"), room / "log"
+    path, told = Path(__file__).with_name(script), room / "log"
     with told.open("wb") as log:
         process = subprocess.Popen(
-            ["nice", PYTHON, str(probe), "model", json.dumps(args)],
+            ["nice", PYTHON, str(path), "model", *words],
             cwd=room,
             env={**os.environ, **QUIET, "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"},
             stdout=log,
@@ -153,8 +169,7 @@ def adapter_bytes(room: Path, config: Mapping[str, Any], args: Mapping[str, Any]
         _wait(process, "", told)
     finally:
         _end(process)
-    printed = told.read_text(errors="replace")
-    return int(_found(re.compile(r"ADAPTERS (\d+)"), printed))
+    return told.read_text(errors="replace")
 
 
 def _wait(process: subprocess.Popen[bytes], address: str, log: Path) -> bool:

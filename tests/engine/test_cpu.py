@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,16 @@ import pytest
 
 from engine import models, server
 from kvroom.answer.plan import EngineCapacity, Plan
+from kvroom.engines import served_by
+from kvroom.engines.scheduler import EngineScheduler, SchedulerOutput
+from kvroom.kvcache.request import ServedRequest
+from kvroom.kvcache.tokens import BlockHashes
 from kvroom.observe.logs import startup as startup_log
 from kvroom.observe.reconcile import reconcile
 from kvroom.planner.plan import plan
+from kvroom.planner.plan import work as workings
 from kvroom.scenario.scenario import Scenario
+from kvroom.simulator.replay import play
 from kvroom.units import GIB
 
 pytestmark = pytest.mark.engine
@@ -79,17 +86,20 @@ def flags(args: dict[str, Any]) -> list[str]:
 
 def said(config: models.Config, machine: Path, args: dict[str, Any], **more: Any) -> Plan:
     """kvroom's Plan for the same question."""
-    return plan(
-        Scenario.from_dict(
-            {
-                "model": {"config": config},
-                "gpu": str(machine),
-                "engine": "vllm",
-                "engine_version": server.RELEASE,
-                "engine_args": args,
-                **more,
-            }
-        )
+    return plan(asked(config, machine, args, **more))
+
+
+def asked(config: models.Config, machine: Path, args: dict[str, Any], **more: Any) -> Scenario:
+    """That question."""
+    return Scenario.from_dict(
+        {
+            "model": {"config": config},
+            "gpu": str(machine),
+            "engine": "vllm",
+            "engine_version": server.RELEASE,
+            "engine_args": args,
+            **more,
+        }
     )
 
 
@@ -167,6 +177,74 @@ def test_adapter_buffers_are_as_large_as_kvroom_says(
     made = said(ADAPTED[case], machine, {**USUAL, **lora})
     size = next(a.bytes for a in made.memory.accounts if a.name == "adapters")
     assert server.adapter_bytes(tmp_path, ADAPTED[case], lora) == size
+
+
+TALKS = {"max_model_len": 1024, "max_num_seqs": 16}
+
+
+def conversations(seed: int) -> list[list[tuple[int, list[int], int]]]:
+    """Three rounds of twelve conversations with two shared beginnings: conversation, new tokens, answer."""
+    dice = random.Random(seed)
+
+    def ids(count: int) -> list[int]:
+        return [dice.randrange(3, 511) for _ in range(count)]
+
+    shared, rounds = [ids(150), ids(300)], []
+    lengths = [0] * 12
+    for number in range(3):
+        turns = []
+        for talk in range(len(lengths)):
+            if number and dice.random() < 0.25:
+                continue
+            more = (
+                ids(dice.randint(20, 120))
+                if number
+                else [*shared[talk % 2], *ids(dice.randint(10, 200))]
+            )
+            answer = dice.randint(10, 80)
+            if lengths[talk] + len(more) + answer < 1000:
+                lengths[talk] += len(more) + answer
+                turns.append((talk, more, answer))
+        rounds.append(turns)
+    return rounds
+
+
+@pytest.mark.slow
+def test_conversations_count_as_in_kvroom(tmp_path: Path, machine: Path) -> None:
+    args = {**TALKS, "kv_cache_memory_bytes": 4 * 2**20}
+    rounds = conversations(1)
+    told = server.talks(
+        tmp_path, models.LLAMA, {k: v for k, v in args.items() if k != "usage_context"}, rounds
+    )
+    made = workings(asked(models.LLAMA, machine, args))
+    rules = served_by(made.deployment, made.answer)
+    said: dict[int, list[int]] = {}
+    requests: list[ServedRequest] = []
+    ends = []
+    for number, (turns, answers) in enumerate(zip(rounds, told["answers"], strict=True)):
+        for (talk, ids, _), answer in zip(turns, answers, strict=True):
+            prompt = [*said.get(talk, ()), *ids]
+            said[talk] = [*prompt, *answer]
+            hashes = BlockHashes([(token, 1) for token in said[talk]], rules.name_tokens)
+            arrival = number * 100_000  # when those before are done
+            requests.append(
+                ServedRequest(len(requests), arrival, len(prompt), len(answer), hashes=hashes)
+            )
+        ends.append(len(requests))
+    hits, preempted = [0] * len(requests), [0] * len(requests)
+
+    def watch(output: SchedulerOutput, _: EngineScheduler) -> None:
+        for request, cached, resumed in output.admitted:
+            hits[request.index] += 0 if resumed else cached
+        for request in output.preempted:
+            preempted[request.index] += 1
+
+    play(rules.scheduler(), requests, on_scheduled=watch)
+    assert sum(preempted)
+    for end, counters in zip(ends, told["counters"], strict=True):
+        assert counters["queries"] == sum(request.num_prompt_tokens for request in requests[:end])
+        assert counters["hits"] == sum(hits[:end])
+        assert counters["preemptions"] == sum(preempted[:end])
 
 
 def test_it_refuses_a_request_that_the_cache_cannot_hold(tmp_path: Path, machine: Path) -> None:

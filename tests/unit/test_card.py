@@ -28,26 +28,27 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 def made(question: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, dict[str, Any]]]:
     workings = api.workings(**question, hub=False)
     found = card(workings, Scenario.from_dict(question))
-    return workings.plan, found, {row["key"]: row for row in found["rows"]}
+    return workings, found, {row["key"]: row for row in found["rows"]}
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_bands_hold_their_figure_and_a_missing_one_says_what_it_needs(
     question: dict[str, Any],
 ) -> None:
-    _, found, rows = made(question)
+    workings, found, rows = made(question)
     for row in rows.values():
         if row["value"] is None:
             assert row["needs"] and row["low"] is None
         elif row["low"] is not None:
             assert row["low"] <= row["value"] <= row["high"]
-    for told in explanations(found):
+    for told in explanations(workings, found):
         assert told.value is not None and told.label
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_rows_are_the_plans_own_figures(question: dict[str, Any]) -> None:
-    plan, found, rows = made(question)
+    workings, found, rows = made(question)
+    plan = workings.plan
     assert found["sentence"] == plan.verdict.sentence
     if plan.serving.ttft_s is not None:
         assert rows["ttft"]["value"] == plan.serving.ttft_s

@@ -21,7 +21,7 @@ from kvroom.engines.vllm.asked import Printed, moment
 from kvroom.errors import KvroomError
 from kvroom.kvcache.request import ServedRequest
 from kvroom.observe.installed import engine as asking
-from kvroom.observe.installed.engine import installed
+from kvroom.observe.installed.engine import installed, variables_of
 from kvroom.observe.installed.process import InstalledProcess, ProcessLimits
 from kvroom.planner.plan import work
 from kvroom.scenario.scenario import Scenario
@@ -126,6 +126,14 @@ def test_a_release_of_other_names_is_asked_the_same(
     now = api.plan(scenario, engine_python=toy)
     monkeypatch.setenv("TOY", "0.8.5")
     assert api.plan(scenario, engine_python=toy).capacity == now.capacity
+
+
+def test_longer_requests_are_let_in_only_where_the_question_says_so() -> None:
+    """As a server of the user's own environment: it refuses them otherwise, and so does kvroom."""
+    variable = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+    assert variables_of(work(question()).deployment) == {}
+    for value in ("0", "1"):
+        assert variables_of(work(question(**{variable: value})).deployment) == {variable: value}
 
 
 def test_a_question_that_falls_back_does_not_decide_the_next(

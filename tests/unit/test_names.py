@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvroom import api
 from kvroom.errors import KvroomError
 from kvroom.launchers.launch import model_word
 from kvroom.models import catalogue, names
@@ -28,6 +29,8 @@ WRITTEN = {
     "neuralmagic/Meta-Llama-3.1-8B-Instruct-quantized.w4a16": ("llama-3.1-8b", "int4"),
     "unsloth/mistral-7b-instruct-v0.3-bnb-4bit": ("mistral-7b", "nf4"),
     "Qwen/Qwen2.5-7B-Instruct-AWQ": ("qwen2.5-7b", "awq_int4_g128"),
+    "Qwen/Qwen2.5-72B-Instruct-AWQ": ("qwen2.5-72b-awq", None),
+    "Qwen2-72B-Instruct-GPTQ-Int8": ("qwen2-72b-gptq-int8", None),
     "Qwen/Qwen3-30B-A3B-GPTQ-Int4": ("qwen3-30b-a3b", "gptq_int4_g128"),
     "hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M": ("qwen3-8b", "q4_k_m"),
     "/data/Qwen3-8B-UD-Q4_K_XL.gguf": ("qwen3-8b", "q4_k_xl"),
@@ -142,3 +145,13 @@ def test_mistral_of_the_first_release_slides():
 def test_any_text_is_read_or_not(text):
     reading = names.read(text, catalogue.known)
     assert reading is None or reading.name in catalogue.names()
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-72B-Instruct-AWQ", "qwen2-72b-instruct-gptq-int4"])
+def test_published_quantised_qwen_72b_divides_over_eight_ranks(name: str) -> None:
+    for ranks in (2, 4, 8):
+        assert api.plan(name, "A100-80", gpu_count=ranks, hub=False).verdict.starts
+    unpadded = api.plan(
+        "qwen2.5-72b", "A100-80", gpu_count=2, weight_dtype="awq_int4_g128", hub=False
+    )
+    assert unpadded.verdict.status == "would_not_start"

@@ -37,6 +37,12 @@ PLAIN = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
     "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128256,
 }  # fmt: skip
+DRAFT = {"method": "draft", "num_speculative_tokens": 3}
+NGRAMS = {"speculative_algorithm": "NGRAM"}
+TREES = {"speculative_algorithm": "EAGLE3", "speculative_num_steps": 4, "speculative_eagle_topk": 4}
+EIGHT = {"engine": "sglang", "tp": 8}
+OFFLOADED = {"kv_offloading_size": 10, "kv_offloading_backend": "native"}
+MAMBA = "falcon-mamba-7b"
 WHOLE = {"enable_chunked_prefill": False, "max_num_batched_tokens": 8192}
 # rule: (engine's rule, a question that it refuses, one beside it that it lets through)
 CASES: dict[str, tuple[str, Asks, Asks]] = {
@@ -200,6 +206,56 @@ CASES: dict[str, tuple[str, Asks, Asks]] = {
         "state_blocks",
         ("qwen3.5-27b", "H100-SXM", {"weight_dtype": "fp8", "engine_version": "0.20.0"}),
         ("qwen3.5-27b", "H100-SXM", {"weight_dtype": "fp8", "engine_version": "0.19.0"}),
+    ),
+    "SGLang's trees over pages": (
+        "paged_trees",
+        (
+            B8,
+            "H100-SXM",
+            {"engine": "sglang", **flags(**TREES, page_size=16, attention_backend="torch_native")},
+        ),
+        (
+            B8,
+            "H100-SXM",
+            {"engine": "sglang", **flags(**TREES, page_size=16, attention_backend="triton")},
+        ),
+    ),
+    "SGLang's draft of another vocabulary": (
+        "vocabularies",
+        (B8, "H100-SXM", {"engine": "sglang", "speculation": {**DRAFT, "model": "qwen3-0.6b"}}),
+        (B8, "H100-SXM", {"engine": "sglang", "speculation": {**DRAFT, "model": "llama-3.2-1b"}}),
+    ),
+    "SGLang's drafts with data-parallel attention": (
+        "grouped_drafts",
+        (
+            "deepseek-v3",
+            "H200-SXM",
+            {**EIGHT, **flags(**NGRAMS, enable_dp_attention=True, dp_size=8)},
+        ),
+        ("deepseek-v3", "H200-SXM", {**EIGHT, **flags(**NGRAMS)}),
+    ),
+    "half a GB of HiCache": (
+        "hicache_size",
+        (
+            B8,
+            "H100-SXM",
+            {"engine": "sglang", **flags(enable_hierarchical_cache=True, hicache_size=30.5)},
+        ),
+        (
+            B8,
+            "H100-SXM",
+            {"engine": "sglang", **flags(enable_hierarchical_cache=True, hicache_size=30)},
+        ),
+    ),
+    "offloading without a count of blocks": (
+        "offloaded_blocks",
+        (B8, "H100-SXM", {"engine_version": "0.12.0", **flags(**OFFLOADED)}),
+        (B8, "H100-SXM", {"engine_version": "0.14.0", **flags(**OFFLOADED)}),
+    ),
+    "cached states a request apart": (
+        "whole_states",
+        (MAMBA, "H100-SXM", {"engine_version": "0.12.0", **flags(enable_prefix_caching=True)}),
+        (MAMBA, "H100-SXM", {"engine_version": "0.15.0", **flags(enable_prefix_caching=True)}),
     ),
 }
 

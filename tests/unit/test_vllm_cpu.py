@@ -9,11 +9,32 @@ import pytest
 
 from engine import models
 from kvroom.answer.plan import EngineCapacity
-from kvroom.planner.plan import plan
+from kvroom.engines import served_by
+from kvroom.planner.plan import plan, work
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB
 
 SETS = "avx512_bf16"
+
+
+def described(folder: Path, sets: str) -> Path:
+    """A CPU with the instruction ``sets``, as a file."""
+    machine = folder / "cpu.toml"
+    machine.write_text(
+        f'name = "CPU"\nvendor = "cpu"\nsold_bytes = {24 * GIB}\nmemory_bytes_per_s = 2.6e10\n'
+        f'compute_capability = "{sets}"\n'
+    )
+    return machine
+
+
+def question(machine: Path, config: dict[str, Any], **args: Any) -> dict[str, Any]:
+    """A config on ``machine`` with engine arguments, as keys of a Scenario."""
+    return {
+        "model": {"config": config},
+        "gpu": str(machine),
+        "engine_version": "0.32.0",
+        "engine_args": {"kv_cache_memory_bytes": GIB, "max_model_len": 4096, **args},
+    }
 
 
 @pytest.fixture
@@ -21,18 +42,8 @@ def asked(tmp_path: Path) -> Any:
     """Asks about a config, with engine arguments, on a CPU with the instruction ``sets``."""
 
     def ask(config: dict[str, Any], sets: str = SETS, **args: Any) -> EngineCapacity:
-        machine = tmp_path / "cpu.toml"
-        machine.write_text(
-            f'name = "CPU"\nvendor = "cpu"\nsold_bytes = {24 * GIB}\nmemory_bytes_per_s = 2.6e10\n'
-            f'compute_capability = "{sets}"\n'
-        )
-        question = {
-            "model": {"config": config},
-            "gpu": str(machine),
-            "engine_version": "0.32.0",
-            "engine_args": {"kv_cache_memory_bytes": GIB, "max_model_len": 4096, **args},
-        }
-        engine = plan(Scenario.from_dict(question)).capacity.engine
+        machine = described(tmp_path, sets)
+        engine = plan(Scenario.from_dict(question(machine, config, **args))).capacity.engine
         assert engine is not None
         return engine
 
@@ -85,6 +96,12 @@ def test_the_offline_class_takes_twice_as_much_at_once(asked: Any) -> None:
 def test_it_never_overlaps_steps(asked: Any) -> None:
     plain, over = (asked(models.MISTRAL, async_scheduling=on) for on in (False, True))
     assert plain == over
+
+
+def test_nor_does_a_simulation_of_it(tmp_path: Path) -> None:
+    machine = described(tmp_path, SETS)
+    made = work(Scenario.from_dict(question(machine, models.LLAMA)))
+    assert served_by(made.deployment, made.answer).steps_in_flight == 1
 
 
 def test_its_instruction_sets_choose_its_kernels(asked: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kvroom.answer.plan import Plan
+from kvroom.engines import served_by
 from kvroom.engines.vllm.capacity import Stage, VllmPool
 from kvroom.engines.vllm.flags import read_flags
 from kvroom.engines.vllm.groups import CannotStart, Group, bytes_per_block, groups_of
@@ -27,7 +28,7 @@ from kvroom.engines.vllm.versions import (
     since,
 )
 from kvroom.errors import KvroomError
-from kvroom.planner.plan import plan
+from kvroom.planner.plan import plan, work
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.layout import Layout
 from kvroom.units import GIB
@@ -486,3 +487,31 @@ def test_a_stage_of_state_alone_keeps_no_blocks_in_older_versions():
     engine = ask("nemotron-nano-9b-v2", "H100-SXM", **question).capacity.engine
     assert engine.num_blocks > 0
     assert engine.max_context_tokens > 8192
+
+
+@pytest.mark.parametrize(("release", "steps"), [("0.32.0", 1), ("0.33.0", 2)])
+def test_drafts_that_are_looked_up_overlap_since_0_33(release: str, steps: int) -> None:
+    """``VllmConfig.__post_init__``: before, asynchronous scheduling is off with them; since, it is only where
+    the V1 runner serves."""
+    made = work(
+        Scenario.from_dict(
+            {
+                "model": "qwen2.5-7b",
+                "gpu": "H100-SXM",
+                "engine_version": release,
+                "engine_args": {
+                    "max_model_len": 4096,
+                    "speculative_config": {"method": "ngram", "num_speculative_tokens": 4},
+                },
+            }
+        )
+    )
+    assert served_by(made.deployment, made.answer).steps_in_flight == steps
+
+
+def test_a_simulated_pipeline_says_that_its_batches_are_one() -> None:
+    question = {"model": "llama-3.1-70b", "gpu": "H100-SXM:4", "context_tokens": 4096}
+    for stages in (1, 2):
+        made = work(Scenario.from_dict({**question, "pp": stages, "tp": 4 // stages}))
+        notes = served_by(made.deployment, made.answer).warnings
+        assert any("several batches of a pipeline" in note for note in notes) == (stages > 1)

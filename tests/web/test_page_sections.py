@@ -324,7 +324,7 @@ def test_levers_that_only_serving_shows(visit: Any) -> None:
 def test_why_an_engine_says_thirteen(visit: Any) -> None:
     v = visit()
     come_near(v, "reality-figure")
-    assert "Of vllm 12.9 (12.6 to 13.0)" in v.page.inner_text("kv-reality .ask")
+    assert "Of vLLM 12.9 (12.6 to 13.0)" in v.page.inner_text("kv-reality .ask")
     v.page.get_by_label("My engine says it has room for").fill("12.9")
     v.page.keyboard.press("Enter")
     v.page.wait_for_function(

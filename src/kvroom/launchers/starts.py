@@ -213,18 +213,33 @@ def _container(
         return None
     if not _RUNS & set(words):
         return None
-    for index, (before, word) in enumerate(pairwise(words), 1):
-        if before.startswith("-") and "=" not in before and before not in DOCKER_SWITCHES:
-            continue  # the value of an option, such as a name
+    places = [
+        index
+        for index, (before, word) in enumerate(pairwise(words), 1)
+        if not before.startswith("-") or "=" in before or before in DOCKER_SWITCHES
+    ]  # of words that are no option's value, such as a name
+    for index in places:
         for command in command_lines():
-            if image := command.image.search(word):
-                for flag, value in pairwise(words[:index]):
-                    if flag == "--env-file":
-                        env |= nearby.variables(value)
-                    elif flag in ("-e", "--env"):
-                        _hand_in(value, env, settings)
+            if image := command.image.search(words[index]):
+                _hand_in_all(words[:index], env, settings, nearby)
                 return index, command, image[1] or ""
+    behind = next(index for index, word in enumerate(words) if word in _RUNS)
+    own = (index for index in places if index > behind and not words[index].startswith("-"))
+    _hand_in_all(
+        words[: next(own, len(words))], env, settings, nearby
+    )  # up to an image unknown here
     return None
+
+
+def _hand_in_all(
+    options: list[str], env: dict[str, str], settings: Mapping[str, str], nearby: Nearby
+) -> None:
+    """The variables that a container's options hand in."""
+    for flag, value in pairwise(options):
+        if flag == "--env-file":
+            env |= nearby.variables(value)
+        elif flag in ("-e", "--env"):
+            _hand_in(value, env, settings)
 
 
 def _hand_in(value: str, env: dict[str, str], settings: Mapping[str, str]) -> None:

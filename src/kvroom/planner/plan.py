@@ -199,7 +199,8 @@ def _work(scenario: Scenario, *, paths: bool, asked: AskedEngine | None) -> Work
     alone = "one copy of the deployment serves the workload alone"
     where = alone if copies == 1 else f"{copies:,} copies share the workload evenly"
     left = (f"{keys}: left out here, where {where}; kvroom simulate serves it by them",)
-    unlike = tuple(x for x in workings.plan.warnings if x.startswith(QUEUE_WITHOUT_END))
+    unlike = workings.plan.warnings if copies > 1 or scenario.fleet is not None else ()
+    unlike = tuple(note for note in unlike if note.startswith(QUEUE_WITHOUT_END))
     plan = replace(workings.plan, warnings=workings.plan.warnings + left)
     return replace(workings, plan=plan, beyond=left + unlike)
 

@@ -174,8 +174,7 @@ class Paging:
     rules: VllmRules
     num_blocks: int
     groups: tuple[Spec, ...]
-    batch_tokens: int
-    sequences: int
+    batch: Batching
     chunked_prefill: bool
     caching: bool
     block_bytes: tuple[int, ...]
@@ -195,8 +194,7 @@ def paging(deployment: Deployment) -> Paging:
         rules=workings.rules,
         num_blocks=pool.num_blocks,
         groups=tuple(group.spec for group in pool.stages[0].groups),
-        batch_tokens=workings.batch.tokens,
-        sequences=workings.batch.sequences,
+        batch=workings.batch,
         chunked_prefill=workings.flags.chunked_prefill,
         caching=workings.pages.caching,
         block_bytes=tuple(stage.block_bytes for stage in pool.stages),

@@ -16,14 +16,19 @@ FIRST_CHUNKED = 32_768
 LARGEST_ITEM = {"gemma4": 2496}
 """Tokens of the largest image or video of models that attend to it both ways: a batch holds one."""
 
+SYNC_ONLY = ("ngram",)
+"""Drafts that are looked up on the CPU once a step is done: the next is not scheduled before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """``tokens`` of one batch at most, ``sequences`` at once, ``batches`` in flight."""
+    """``tokens`` of one batch at most, ``sequences`` at once, ``batches`` in flight that windows keep;
+    ``asynchronous``: the next is scheduled before the output of the last is there."""
 
     tokens: int
     sequences: int
     batches: int
+    asynchronous: bool
 
     @property
     def in_flight_tokens(self) -> int:
@@ -52,7 +57,7 @@ def batching(setup: VllmSetup) -> Batching:
     if flags.sequences is None and rules.sequences_capped:
         sequences = min(sequences, tokens)
     batches = _batches(setup) if rules.in_flight_batches else 1
-    return Batching(tokens, sequences, batches)
+    return Batching(tokens, sequences, batches, _asynchronous(setup))
 
 
 def batch_refusal(setup: VllmSetup, batching: Batching) -> Against | None:
@@ -94,16 +99,27 @@ def _defaults(setup: VllmSetup) -> tuple[int, int]:
 
 
 def _batches(setup: VllmSetup) -> int:
-    """A pipeline fills its stages; asynchronous scheduling, the default, overlaps one more.
-
-    The CPU platform turns it off whatever is asked.
-    """
+    """A pipeline fills its stages; asynchronous scheduling overlaps one more."""
     pp = setup.d.layout.pp
-    if setup.flags.asynchronous is False or setup.platform.cpu:
+    if not _asynchronous(setup):
         return pp
     if _v2_by_default(setup):
         return pp + 1
     return 2 if pp == 1 else pp
+
+
+def _asynchronous(setup: VllmSetup) -> bool:
+    """The flag, else the release's default but for drafts that are looked up on the host; the CPU platform
+    turns it off whatever is asked."""
+    if setup.platform.cpu:
+        return False
+    if setup.flags.asynchronous is not None:
+        return setup.flags.asynchronous
+    speculation = setup.d.speculation
+    looked_up = speculation is not None and speculation.method in SYNC_ONLY
+    if looked_up and not (setup.rules.looked_up_overlaps and _v2_by_default(setup)):
+        return False
+    return setup.rules.async_scheduling
 
 
 def on_v2_runner(setup: VllmSetup) -> bool:

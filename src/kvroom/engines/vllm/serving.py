@@ -23,9 +23,11 @@ from kvroom.errors import KvroomError
 from kvroom.sharding.deployment import Deployment
 
 RETENTION = "prefix_cache_retention_interval"
-SYNC_ONLY = ("ngram",)
-"""Drafts that are looked up on the CPU once a step is done: the next is not scheduled before."""
 STATES = "the spare states that recurrent layers keep of a request that drafts are not simulated"
+PIPELINE = (
+    "vLLM keeps several batches of a pipeline in flight, each with other requests; here all requests take a "
+    "step together, so who waits, is preempted or finds a prefix cached may differ"
+)
 KINDS = {"full": "full", "latent": "full", "window": "sliding_window", "chunked": "chunked_local"}
 """Cache types as groups of the scheduler; what is missing here is state."""
 
@@ -60,10 +62,9 @@ def serving_rules(deployment: Deployment) -> ServingRules:
     if RETENTION in args:
         value = args[RETENTION]
         interval = None if value is None else number_flag(args, RETENTION)
-    method = deployment.speculation.method if deployment.speculation else ""
     config = SchedulerConfig(
-        max_num_batched_tokens=paged.batch_tokens,
-        max_num_seqs=paged.sequences,
+        max_num_batched_tokens=paged.batch.tokens,
+        max_num_seqs=paged.batch.sequences,
         max_model_len=deployment.context_tokens,
         enable_chunked_prefill=paged.chunked_prefill,
         long_prefill_token_threshold=number_flag(args, "long_prefill_token_threshold"),
@@ -71,9 +72,7 @@ def serving_rules(deployment: Deployment) -> ServingRules:
         scheduler_reserve_full_isl=switch_flag(
             args, "scheduler_reserve_full_isl", paged.rules.reserves_whole_prompt
         ),
-        async_scheduling=switch_flag(
-            args, "async_scheduling", paged.rules.async_scheduling and method not in SYNC_ONLY
-        ),
+        async_scheduling=paged.batch.asynchronous,
         policy=one_of(*POLICIES)("engine_args.scheduling_policy", args.get("scheduling_policy"))
         if args.get("scheduling_policy")
         else "fcfs",
@@ -98,10 +97,9 @@ def serving_rules(deployment: Deployment) -> ServingRules:
         drafts=drafts_of(deployment),
     )
     check_retention(setup, f"engine_args.{RETENTION}")
-    return ServingRules(
-        setup=setup,
-        block_bytes=paged.block_bytes,
-        warnings=(STATES,)
-        if deployment.speculation and any(group.type == "mamba" for group in groups)
-        else (),
-    )
+    notes: list[str] = []
+    if deployment.speculation and any(group.type == "mamba" for group in groups):
+        notes.append(STATES)
+    if deployment.layout.pp > 1:
+        notes.append(PIPELINE)
+    return ServingRules(setup=setup, block_bytes=paged.block_bytes, warnings=tuple(notes))

@@ -147,8 +147,10 @@ class VllmRules:
     """The profile runs a whole max_model_len at once: prefill is not cut into chunks."""
     async_scheduling: bool = False
     """The next step is scheduled before the output of the last is there."""
+    looked_up_overlaps: bool = False
+    """With the V2 runner also where drafts are looked up in the text."""
     overruns: bool = True
-    """With it, a request whose last token is on its way computes one more that nobody takes."""
+    """With the next step scheduled ahead, a request whose last token is on its way computes one more that nobody takes."""
     chunks_told: bool = False
     """``--no-enable-chunked-prefill`` is heeded; before, prompts are cut whatever it says."""
     reserves_whole_prompt: bool = False
@@ -379,6 +381,7 @@ CHANGES: Changes = (
             "v2_selects": True,
             "state_named_once": True,
             "priority_tries_others": True,
+            "looked_up_overlaps": True,
         },
     ),
 )

@@ -20,7 +20,7 @@ from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.asked import AskedScript
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.command_line import BYTES_FLAGS
-from kvroom.engines.flags import plain_name
+from kvroom.engines.flags import plain_args, plain_name, switch
 from kvroom.engines.registry import all_engines, engine_of
 from kvroom.errors import KvroomError
 from kvroom.launchers.launch import launch
@@ -306,6 +306,15 @@ def card_of(deployment: Deployment) -> dict[str, Any]:
     }
 
 
+def variables_of(deployment: Deployment) -> dict[str, str]:
+    """What the engine's process has in its environment beside the user's own: the variable that lets requests
+    be longer than the model states, where the question has it."""
+    script = script_of(engine_of(deployment.engine))
+    name = script.longer_variable
+    given = plain_args(deployment.args).get(name.lower()) if name else None
+    return {} if given is None else {name: str(int(switch(f"engine_args.{name}", given)))}
+
+
 @contextmanager
 def installed(
     python: str, workings: Workings, limits: ProcessLimits | None = None
@@ -318,9 +327,7 @@ def installed(
     engine = engine_of(deployment.engine)
     script = script_of(engine)
     program = python_of(python, script)
-    variables: dict[str, str] = {}
-    if script.longer_variable:
-        variables[script.longer_variable] = "1"
+    variables = variables_of(deployment)
     with InstalledProcess(program, script, limits=limits, variables=variables) as process:
         about = process.ask("about", card=card_of(deployment))
         if about.get("error") == "missing" and not _has(program, script.package):
@@ -337,14 +344,15 @@ def installed(
 def asking_plans(
     python: str, limits: ProcessLimits | None = None
 ) -> Iterator[Callable[[Workings, bool], Workings]]:
-    """What asks an installed engine about one plan after the other: of one card, in one process."""
+    """What asks an installed engine about one plan after the other: one process a card and environment."""
     with ExitStack() as stack:
         engines: dict[str, InstalledEngine] = {}
 
         def planned(workings: Workings, paths: bool) -> Workings:
-            card = json.dumps(card_of(workings.deployment), sort_keys=True)
-            if card not in engines:
-                engines[card] = stack.enter_context(installed(python, workings, limits))
-            return engines[card].plan(workings, paths=paths).workings
+            asked = (card_of(workings.deployment), variables_of(workings.deployment))
+            key = json.dumps(asked, sort_keys=True)
+            if key not in engines:
+                engines[key] = stack.enter_context(installed(python, workings, limits))
+            return engines[key].plan(workings, paths=paths).workings
 
         yield planned
