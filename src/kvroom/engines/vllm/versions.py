@@ -150,7 +150,7 @@ class VllmRules:
     looked_up_overlaps: bool = False
     """With the V2 runner also where drafts are looked up in the text."""
     overruns: bool = True
-    """With the next step scheduled ahead, a request whose last token is on its way computes one more that nobody takes."""
+    """Then a request whose last token is on its way computes one more that nobody takes."""
     chunks_told: bool = False
     """``--no-enable-chunked-prefill`` is heeded; before, prompts are cut whatever it says."""
     reserves_whole_prompt: bool = False
