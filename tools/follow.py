@@ -395,6 +395,7 @@ def by_rules(script: Mapping[str, Any], version: str) -> Script:
     )
     config = replace(
         read.engine.config,
+        overruns=rules.overruns,
         tries_others=rules.priority_tries_others,
         lone_prompt_uncapped=rules.lone_prompt_uncapped,
         passes_over=rules.passes_over,

@@ -264,6 +264,18 @@ def test_where_prompts_are_cut_for_recurrent_states(tool: ModuleType) -> None:
     assert steps("0.27.0", behind_another, 5) == [3]
 
 
+def test_windows_have_the_kernels_block_from_0_25_to_0_29(tool: ModuleType) -> None:
+    """By ``Attention.get_kv_cache_spec``: the kernel's smallest block; before and after, the model's."""
+    mistral = next(case for case in tool.of_tests("vllm") if case.name == "mistral {}")
+    args = {**mistral.scenario["engine_args"], "block_size": 64}
+    case = tool.FollowCase("blocks of 64", {**mistral.scenario, "engine_args": args})
+    tokens = {
+        version: tool.figures(tool.question(case, "vllm", version))[2]
+        for version in ("0.24.0", "0.25.0", "0.29.0", "0.30.0", "0.31.0")
+    }
+    assert tokens == {"0.24.0": 64, "0.25.0": 16, "0.29.0": 16, "0.30.0": 64, "0.31.0": 64}
+
+
 FOLLOWED = {
     (engine, version)
     for engine in ("vllm", "sglang")

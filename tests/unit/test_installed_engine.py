@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from kvroom import api
 from kvroom.engines.config_folder import with_architecture
 from kvroom.engines.registry import engine_of
-from kvroom.engines.vllm.asked import moment
+from kvroom.engines.vllm.asked import Printed, moment
 from kvroom.errors import KvroomError
 from kvroom.kvcache.request import ServedRequest
 from kvroom.observe.installed import engine as asking
@@ -91,6 +92,23 @@ def test_a_release_that_nobody_knows_is_asked_all_the_same(
     monkeypatch.setenv("TOY_VERSION", "99.9.9")
     made = api.plan(question(kv_cache_memory_bytes=GIB), engine_python=toy)
     assert "vLLM 99.9.9 itself says" in made.warnings[0]
+
+
+def test_a_release_without_a_flag_for_the_caches_bytes_is_told_them_beside(toy: str) -> None:
+    asked = question(kv_cache_memory_bytes=500 * BLOCK_BYTES)
+    made = api.plan(replace(asked, engine_version="0.9.1"), engine_python=toy)
+    assert made.capacity.engine is not None
+    assert made.capacity.engine.num_blocks == 500
+
+
+def test_of_sizes_printed_stage_by_stage_none_is_the_pools() -> None:
+    group = SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16))
+    made = SimpleNamespace(num_blocks=109_226, kv_cache_groups=[group] * 8)
+    printed = Printed()
+    printed.sizes = {349_520}
+    assert printed.tokens(made) == 349_520
+    printed.sizes = {349_520, 327_680}
+    assert printed.tokens(made) == 218_448
 
 
 def test_its_refusal_is_an_answer(toy: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,8 @@ class Scheduler:
 
     def _tokens_to_compute(self, request: ServedRequest, budget: int, limit: int) -> int:
         if (
-            request.num_output_placeholders > 0
+            not self.config.overruns
+            and request.num_output_placeholders > 0
             and request.num_computed_tokens + 2 - request.num_output_placeholders
             >= request.final_tokens
         ):

@@ -60,6 +60,8 @@ class SchedulerConfig:
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = False
+    overruns: bool = False
+    """With steps in flight, a request whose last token is on its way computes one more that nobody takes."""
     policy: str = "fcfs"
     tries_others: bool = True
     """By priority, a request that gave way to itself does not keep those behind it from this step."""

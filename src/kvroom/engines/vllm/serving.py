@@ -76,6 +76,7 @@ def serving_rules(deployment: Deployment) -> ServingRules:
         policy=one_of(*POLICIES)("engine_args.scheduling_policy", args.get("scheduling_policy"))
         if args.get("scheduling_policy")
         else "fcfs",
+        overruns=paged.rules.overruns,
         tries_others=paged.rules.priority_tries_others,
         lone_prompt_uncapped=paged.rules.lone_prompt_uncapped,
         passes_over=paged.rules.passes_over,

@@ -149,6 +149,8 @@ class VllmRules:
     """The next step is scheduled before the output of the last is there."""
     looked_up_overlaps: bool = False
     """With the V2 runner also where drafts are looked up in the text."""
+    overruns: bool = True
+    """Then a request whose last token is on its way computes one more that nobody takes."""
     chunks_told: bool = False
     """``--no-enable-chunked-prefill`` is heeded; before, prompts are cut whatever it says."""
     reserves_whole_prompt: bool = False
@@ -230,7 +232,10 @@ CHANGES: Changes = (
             "sparse_fp8_default": False,
         },
     ),
-    ((0, 12, 0), {"scaled_pages": True, "wide_group_ratio": 1.25, "passes_over": False}),
+    (
+        (0, 12, 0),
+        {"scaled_pages": True, "wide_group_ratio": 1.25, "passes_over": False, "overruns": False},
+    ),
     (
         (0, 13, 0),
         {
@@ -302,14 +307,13 @@ CHANGES: Changes = (
         (0, 24, 0),
         {
             "padded_pages": True,
-            "window_block": "kernel",
             "v2_types": V2_0_24,
             "v2_quantised": True,
             "uncached_first": True,
             "junctions": "first step",
         },
     ),
-    ((0, 25, 0), {"skipped_aligned": True, "v2_others": "dense"}),
+    ((0, 25, 0), {"skipped_aligned": True, "v2_others": "dense", "window_block": "kernel"}),
     (
         (0, 26, 0),
         {
@@ -354,6 +358,7 @@ CHANGES: Changes = (
             "cohere_reach": True,
         },
     ),
+    ((0, 30, 0), {"window_block": "block"}),
     (
         (0, 31, 0),
         {"wide_fp8_pages": True, "sequences_captured": True, "lone_prompt_uncapped": True},
@@ -365,7 +370,6 @@ CHANGES: Changes = (
             "mamba2_checkpoint": True,
             "state_short_of_end": True,
             "state_named_once": False,
-            "window_block": "block",
             "drafted_conv": DRAFTED_0_27 | {"falcon_h1", "granitemoehybrid", "zamba2"},
         },
     ),
