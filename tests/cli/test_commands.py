@@ -143,7 +143,7 @@ def test_users_sets_both_concurrencies():
 @pytest.mark.parametrize("name", catalogue.names()[::4])
 @pytest.mark.parametrize("engine", ["arithmetic", "vllm"])
 def test_json_holds_to_the_schema(name, engine):
-    plan = answer("plan", name, "--gpu", "B200-SXM:8", "--pp", "8", "--engine", engine)
+    plan = answer("plan", name, "--gpu", "B200-SXM:4", "--pp", "4", "--engine", engine)
     hold(plan, "Plan")
     hold(plan["scenario"], "Scenario")
     assert set(plan) == {*Plan.__dataclass_fields__, "tiers"}
