@@ -145,6 +145,11 @@ PACKAGES = {
     "sglang": EnginePackage(
         builds=("sglang",),
         requirements="requirements-sglang.lock",
+        older=(
+            ((0, 5, 3), ("transformers==4.55.4", "tokenizers==0.21.4", "huggingface_hub==0.36.2")),
+            ((0, 5, 10), ("transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.2")),
+            ((0, 5, 22), ("transformers==5.12.1", "tokenizers==0.22.2", "huggingface_hub==1.33.0")),
+        ),
         arguments=("sglang/srt/{server_args.py,arg_groups/fields/*.py}", r"(?!PortArgs)\w+"),
         in_python=frozenset({"stat_loggers"}),
     ),
@@ -460,7 +465,7 @@ def loads(engine: InstalledEngine, version: str) -> Played:
             both = compared(engine, load)
         except KvroomError as error:
             print(f"unplayed {load.name}: {error.message[:300]}", flush=True)
-            break
+            continue
         made.count += 1
         if both.first or both.refused:
             made.other.append(load.name)

@@ -47,8 +47,6 @@ PACKAGES = (
     r"|cachetools|zstandard|nvtx|openai|uvloop|IPython|interegular|tiktoken|sentencepiece|loguru)(\..*)?"
 )
 """Packages that a server's environment has, and which modules need at their import."""
-LOADED = ("load_model_with_memory_saver", "get_model")
-"""What gives the model runner its model, the newest first."""
 SKIPPED = (
     "init_attention_backends",
     "init_attention_backend",
@@ -129,7 +127,7 @@ class SglangAsked:
         sglang: Any = importlib.import_module("sglang")
         utils: Any = importlib.import_module("sglang.srt.utils")
         for holder in (utils, getattr(utils, "common", utils)):
-            for name in ("is_pin_memory_available", "is_confidential_compute"):
+            for name in ("is_pin_memory_available", "is_confidential_compute", "log_info_on_rank0"):
                 if hasattr(holder, name):
                     setattr(holder, name, lambda *_: False)
         named(MOVED, "ServerArgs")
@@ -225,10 +223,12 @@ def _published(args: Any, stage: int) -> dict[str, Any]:
         context: Any = importlib.import_module("sglang.srt.runtime_context")
     except ImportError:
         context = None
-    if hasattr(context, "SpawnRanks"):
-        world = stage * int(args.tp_size)
-        spawned = context.SpawnRanks(world_rank=world, dp_rank=None, gpu_id=0)
-        context.publish(args, role="scheduler", ranks=spawned)
+    if hasattr(context, "publish"):
+        more = {}
+        if hasattr(context, "SpawnRanks"):
+            world = stage * int(args.tp_size)
+            more["ranks"] = context.SpawnRanks(world_rank=world, dp_rank=None, gpu_id=0)
+        context.publish(args, role="scheduler", **more)
     return ranks
 
 
@@ -297,22 +297,33 @@ def _no_model(asked: SglangAsked) -> Iterator[None]:
     module: Any = importlib.import_module(runner.__module__)
     worker: Any = importlib.import_module("sglang.srt.managers.tp_worker")
 
-    def loaded(*_: object, model_config: Any, **__: Any) -> Any:
+    def model(*_: object, model_config: Any, **__: object) -> Any:
         asked.memory.free = asked.memory.after
-        model = _layers(model_config)
-        if hasattr(module, LOADED[0]):
-            return types.SimpleNamespace(
-                model=model,
-                loader=types.SimpleNamespace(preloaded_weights_bytes=0),
-                startup_weight_load=None,
-                remote_instance_weight_info=None,
-            )
-        return model
+        return _layers(model_config)
+
+    def loaded(*_: object, model_config: Any, **__: object) -> Any:
+        return types.SimpleNamespace(
+            model=model(model_config=model_config),
+            loader=types.SimpleNamespace(preloaded_weights_bytes=0),
+            startup_weight_load=None,
+            remote_instance_weight_info=None,
+        )
+
+    def loader(*_: object, **__: object) -> Any:
+        return types.SimpleNamespace(load_model=model)
+
+    ways = (
+        ("load_model_with_memory_saver", loaded),
+        ("get_model", model),  # until 0.5.6
+        ("get_model_loader", loader),  # until 0.5.15
+    )
 
     def skipped(self: Any, *_: object, **__: object) -> None:
         if not hasattr(self, "attn_backend"):
             self.attn_backend = types.SimpleNamespace()
 
+    if not hasattr(runner, "attn_backend"):  # a draft's worker would lay it out
+        runner.attn_backend = types.SimpleNamespace()
     changed: list[tuple[Any, str, Any]] = []
     drafting: Any = importlib.import_module("sglang.srt.speculative.spec_info")
     algorithm = drafting.SpeculativeAlgorithm
@@ -320,7 +331,7 @@ def _no_model(asked: SglangAsked) -> Iterator[None]:
     pools: Any = importlib.import_module("sglang.srt.mem_cache.memory_pool")
     for holder, name, value in (
         (algorithm, "create_worker", lambda *given, **more: _drafter(created, *given, **more)),
-        (module, next(name for name in LOADED if hasattr(module, name)), loaded),
+        (module, *next(way for way in ways if hasattr(module, way[0]))),
         *((runner, name, skipped) for name in SKIPPED),
         (worker, "broadcast_pyobj", lambda data, *_, **__: data),
         (pools.MHATokenToKVPool, "_init_kv_copy_and_warmup", skipped),
@@ -361,6 +372,9 @@ def _layers(config: Any) -> Any:
 
         def forward(self, pp_proxy_tensors: Any = None) -> Any:
             raise NotImplementedError("no model is run")
+
+        def set_eagle3_layers_to_capture(self, layers: object = None) -> None:
+            """What a draft would read of it."""
 
     group: Any = importlib.import_module(STATE).get_pp_group()
     split: Any = importlib.import_module("sglang.srt.distributed.utils").get_pp_indices

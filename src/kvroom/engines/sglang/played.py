@@ -21,6 +21,9 @@ from kvroom.engines.no_card import off_card
 PLACE_BITS = 24
 """Where names of blocks stand for token ids, an id is a name and a place in so many low bits."""
 
+ALL_IDS = 1 << 63
+"""A vocabulary of as many, since none of them is text."""
+
 
 def _assign_tokens(
     rows: Any, table: Any, starts: Any, ends: Any, places: Any, *_: object, **__: object
@@ -33,12 +36,52 @@ def _assign_tokens(
         taken += end - start
 
 
-NATIVE: dict[str, Callable[..., Any]] = {
+class PlainKernel:
+    """A kernel over plain tensors, launched on a grid as Triton's are."""
+
+    def __init__(self, run: Callable[..., None]) -> None:
+        self.run = run
+
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        return self.run
+
+
+def _pages_for_prompts(
+    starts: Any, ends: Any, last: Any, pages: Any, places: Any, _: int, page: int, *__: object
+) -> None:
+    """Lay tokens from ``starts`` to ``ends`` of each request behind its ``last`` place, then on new pages."""
+    filled = used = 0
+    for start, end, place in zip(starts.tolist(), ends.tolist(), last.tolist(), strict=True):
+        for token in range(start, end):
+            if token % page == 0:
+                place, used = int(pages[used]) * page - 1, used + 1
+            place += 1
+            places[filled] = place
+            filled += 1
+
+
+def _pages_for_decodes(
+    ends: Any, last: Any, pages: Any, places: Any, _: int, page: int, *__: object
+) -> None:
+    """The same of one token each."""
+    _pages_for_prompts(ends - 1, ends, last, pages, places, _, page)
+
+
+def _last_places(table: Any, rows: Any, lengths: Any) -> Any:
+    """Where the last token of each of the ``rows`` lies; -1 where there is none."""
+    places = table[rows, (lengths - 1).clamp(min=0)]
+    return places.where(lengths > 0, -1).to(lengths.dtype)
+
+
+NATIVE: dict[str, Any] = {
     "attention_backends": lambda: ("torch_native", "torch_native"),
     "support_triton": lambda *_: False,
     "assign_req_to_token_pool_func": _assign_tokens,
+    "get_last_loc_triton": _last_places,
+    "alloc_extend_kernel": PlainKernel(_pages_for_prompts),
+    "alloc_decode_kernel": PlainKernel(_pages_for_decodes),
 }
-"""What asks whether there is Triton, as it is where there is none, and a kernel over plain tensors."""
+"""What asks whether there is Triton, as it is where there is none, and kernels over plain tensors."""
 
 
 def _record(cls: Any, **given: Any) -> Any:
@@ -52,6 +95,8 @@ def _without_triton(server: Any) -> None:
     """Take SGLang's own ways over plain tensors, where it has one beside a kernel."""
     for name in (
         "sglang.srt.mem_cache.allocation",
+        "sglang.srt.mem_cache.allocator",
+        "sglang.srt.mem_cache.allocator.paged",
         "sglang.srt.mem_cache.common",
         "sglang.srt.speculative.eagle_info_v2",
         "sglang.srt.speculative.eagle_utils",
@@ -107,6 +152,11 @@ class HandedOn:
             raise AttributeError(name)
         return None
 
+    def prepare_for_decode(self, batch: Any) -> None:
+        """Give a decode its room, as the draft's own input does until 0.5.14."""
+        module: Any = importlib.import_module("sglang.srt.speculative.eagle_info_v2")
+        module.EagleDraftInputV2Mixin.prepare_for_decode(self, batch)
+
     def filter_batch(self, *_: object, **__: object) -> None:
         """As some of its requests leave."""
 
@@ -117,10 +167,9 @@ class SglangPlayer:
     """One scheduler as it serves: what it was given, what is on its way."""
 
     def __init__(self, server: Any) -> None:
-        if "running_batch" not in inspect.signature(server.get_next_batch_to_run).parameters:
-            why = "a scheduler to be stepped from outside (it runs its own loop before 0.5.17)"
-            raise ImportError(why)
         self.server = server
+        self.planned = "running_batch" in inspect.signature(server.get_next_batch_to_run).parameters
+        """It is given the batches of the pass before, and gives a plan; until 0.5.15 it has them itself."""
         self.place = off_card()
         self.requests: dict[str, Any] = {}
         self.answers: dict[str, Callable[[int], int]] = {}
@@ -135,14 +184,24 @@ class SglangPlayer:
         self.busy = False
         io: Any = importlib.import_module("sglang.srt.managers.io_struct")
         self.incoming = io.TokenizedGenerateReqInput
+        told = inspect.signature(self.incoming).parameters["input_ids"].annotation
+        self.arrays = "array" in str(told)  # until 0.5.12 lists
         self.sampling = importlib.import_module(
             "sglang.srt.sampling.sampling_params"
         ).SamplingParams
-        self.result = importlib.import_module("sglang.srt.managers.utils").GenerationBatchResult
+        utils: Any = importlib.import_module("sglang.srt.managers.utils")
+        if not hasattr(utils, "GenerationBatchResult"):
+            raise ImportError("a scheduler to be stepped from outside (until 0.5.3)")
+        self.result = utils.GenerationBatchResult
         spec = _speculation(server)
         self.width = int(spec.speculative_num_draft_tokens) if spec.speculative_algorithm else 0
         """Tokens that are verified of each request in a step, the one without a draft among them."""
         self.drafts = self._drafts(spec) if self.width else 0
+        batches: Any = importlib.import_module("sglang.srt.managers.schedule_batch")
+        if self.width and hasattr(batches.ScheduleBatch, "is_spec_v2"):
+            second = getattr(server.spec_algorithm, "supports_spec_v2", bool)()
+            if not (second and (self.arrays or server.enable_overlap)):
+                raise ImportError("drafts that its worker gives room itself (until 0.5.13)")
         server.model_worker.forward_batch_generation = self._forward
         for holder in (server, getattr(server, "output_streamer", None)):
             if hasattr(holder, "stream_output"):
@@ -151,9 +210,16 @@ class SglangPlayer:
         if hasattr(server, "enable_skip_finishing_decode"):
             server.enable_skip_finishing_decode = server.enable_overlap
         server.result_queue = deque()
+        device = getattr(server, "device_module", None)
+        if device is not None and not hasattr(server, "schedule_stream"):
+            server.schedule_stream = device.Stream(priority=0)  # until 0.5.19 where its loop begins
         relay: Any = getattr(server, "future_map", None)
-        if hasattr(relay, "_resolve_spec_extras"):
-            relay._resolve_spec_extras = lambda *_: None  # of what a draft model would read
+        unread = ("stash", "_resolve_spec_extras") if self.width else ("resolve_future",)
+        for name in unread:  # what a model would read
+            if hasattr(relay, name):
+                setattr(relay, name, lambda *_: None)
+        self.result.copy_to_cpu = lambda *_, **__: None
+        self.idle = getattr(server, "on_idle", None) or server.self_check_during_idle
         _without_triton(server)
         gc.collect()
         gc.freeze()
@@ -194,7 +260,7 @@ class SglangPlayer:
                 self._drop(str(index))
             if self.busy and not self.in_flight and not self.requests:
                 self._next()  # its running batch lets go of who has ended: it is not idle before
-                self.server.on_idle()
+                self.idle()
                 self.busy = False
             refused, shorter = [], []
             for request in add:
@@ -251,7 +317,7 @@ class SglangPlayer:
         made = _record(
             self.incoming,
             rid=name,
-            input_ids=ids,
+            input_ids=ids if self.arrays else list(ids),
             sampling_params=params,
             return_logprob=False,
             logprob_start_len=-1,
@@ -267,7 +333,7 @@ class SglangPlayer:
         if request.finished() or getattr(request, "to_finish", None):
             server.waiting_queue.pop()
             return None
-        request.vocab_size = None
+        request.vocab_size = ALL_IDS
         self.busy = True
         self.requests[name], self.answers[name] = request, answer
         self.lengths[name] = length
@@ -361,7 +427,16 @@ class SglangPlayer:
         return answer
 
     def _next(self) -> Any:
+        batch = self._pass()
+        if batch is None and self.server.waiting_queue and not self.in_flight:
+            batch = self._pass()  # a server goes on at once; who had ended has left now
+        return batch
+
+    def _pass(self) -> Any:
         server = self.server
+        if not self.planned:
+            server.last_batch = server.get_next_batch_to_run()
+            return server.last_batch
         plan = server.get_next_batch_to_run(
             running_batch=server.running_batch, last_batch=server.last_batch
         )
@@ -381,7 +456,7 @@ class SglangPlayer:
     ) -> Any:
         import torch
 
-        count = len(batch.reqs)
+        count = len(batch.seq_lens)
         if not self.width:
             return self.result(next_token_ids=torch.zeros(count, dtype=torch.int64))
         if on_publish is not None:

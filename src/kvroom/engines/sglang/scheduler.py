@@ -65,6 +65,18 @@ class SglangSettings:
     splits_prompts: bool = True
     refreshes_waiting: bool = True
     ending_sit_out: bool = True
+    ended_leave_first: bool = True
+    chunk_has_its_row: bool = True
+    drafting_sorted: bool = True
+    claims_ahead: bool = False
+    evicts_lacking: bool = True
+    shares_answers: bool = True
+    surplus_freed_late: bool = False
+    page_promised: bool = True
+    page_needed: bool = True
+    chunk_of_part_page: bool = False
+    input_limits: bool = False
+    spent_try_nobody: bool = True
     """As in ``SglangRules``."""
     reserved_tokens: int = 0
     """Beyond what a request has computed it holds so many at each decode, for drafts that may be kept."""
@@ -141,6 +153,7 @@ class SglangScheduler:
         """Who waits for what is fetched from storage; a batch itself waits for what is loaded."""
         self._queued: list[ServedRequest] = []
         """Those for whom nothing is looked for in storage yet."""
+        self._surplus: dict[ServedRequest, int] = {}
         self._passes = 0  # over the queue
         self._full = False
         """No more prompts fit; none is tried until a request has left."""
@@ -208,7 +221,13 @@ class SglangScheduler:
             self._lay_out(self._last)
         elif self.running:
             self._decode(output)
+            if not self.running and self.waiting and not self._in_flight:
+                return self.schedule(now)  # who had ended kept prompts out
         return output
+
+    @property
+    def _in_flight(self) -> bool:
+        return any(request.in_flight_tokens for request in self._held)
 
     def _fetch(self, now: int) -> None:
         """Have what storage holds of those who came into the queue fetched."""
@@ -248,11 +267,13 @@ class SglangScheduler:
         if self._chunked is not None:
             self._go_on(self._chunked, room, output)
         # Each holds a row of the request table, from its first batch on.
-        rows = settings.max_running_requests - len(self._held) + len(output.scheduled)
+        rows = settings.max_running_requests - len(self._held)
+        rows += len(output.scheduled) if settings.chunk_has_its_row else 0
         most = min(settings.max_running_requests - len(self.running), rows)
         passed: list[ServedRequest] = []
         while self.waiting:
-            if min(room.chunk, room.prompts) <= 0 and self._fits(room):
+            spent = min(room.chunk, room.prompts) <= 0 and self._fits(room)
+            if spent and (settings.spent_try_nobody or output.admitted):
                 break
             if len(output.scheduled) >= most:
                 self._full = True
@@ -302,12 +323,15 @@ class SglangScheduler:
             node, start = self.cache.match(text, self._known(request.num_tokens - 1))
         self.cache.lock(node)
         more = request.num_tokens - start
-        need = more + min(request.tokens_left, CLIP_TOKENS) + settings.page
-        tokens = more
+        need = more + min(request.tokens_left, CLIP_TOKENS)
+        need += settings.page if settings.page_needed else 0
+        tokens, page = more, settings.page
         if self._paged(more) > room.chunk:
-            tokens = (start + room.chunk) // settings.page * settings.page - start
+            whole = (start + room.chunk) // page * page - start
+            tokens = room.chunk - page + 1 if settings.chunk_of_part_page else whole
         fits = need < self._left(room)
-        if not fits or tokens <= 0:
+        alone = settings.input_limits and output.scheduled and self._paged(more) >= room.prompts
+        if not fits or alone or tokens <= 0:
             self.cache.unlock(node)
             if not fits:
                 self._full = bool(output.scheduled or self.running)
@@ -385,7 +409,7 @@ class SglangScheduler:
         request.in_flight_tokens += tokens
         self._held[request].end = request.num_computed_tokens
         paged = self._paged(tokens)
-        room.now += paged + self.settings.page
+        room.now += paged + (self.settings.page if self.settings.page_promised else 0)
         room.later += min(request.output_tokens, CLIP_TOKENS) if done else 0
         room.chunk -= paged
         room.prompts -= paged
@@ -402,12 +426,10 @@ class SglangScheduler:
 
     def _lay_out(self, requests: list[ServedRequest]) -> None:
         """Give those of a batch of prompts their tokens; of pages more are made free than are needed."""
+        held = [self._held[request] for request in requests]
+        need = sum(each.end - each.locked - each.own for each in held)
         page = self.settings.page
-        if page > 1:
-            need = sum(
-                self._held[q].end - self._held[q].locked - self._held[q].own for q in requests
-            )
-            self._evict(need + page * len(requests))
+        self._evict(need + (page * len(requests) if page > 1 else 0))
         for request in requests:
             self._allocate(request, request.num_computed_tokens)
 
@@ -421,11 +443,11 @@ class SglangScheduler:
         drafted = 0
         if self.drafts is not None:
             drafted = output.drafted = self.drafts.at(len(self.running))
-        decoding = self.running
+        here = decoding = [q for q in self.running if not q.finished]
         if self.settings.ending_sit_out:
-            decoding = [q for q in decoding if not (q.in_flight_tokens and q.tokens_left <= 1)]
-        sits_out = len(decoding) < len(self.running)
-        self._full = self._full and not sits_out
+            decoding = [q for q in here if not (q.in_flight_tokens and q.tokens_left <= 1)]
+        sits_out = len(decoding) < len(here)
+        self._full = self._full and len(decoding) == len(self.running)
         self.running = decoding
         if not decoding:
             return
@@ -454,7 +476,9 @@ class SglangScheduler:
         self, decoding: list[ServedRequest], output: SchedulerOutput, tokens: int
     ) -> list[ServedRequest]:
         """Take their tokens from those that have generated least, until the others' next fit."""
-        order = sorted(decoding, key=_generated, reverse=True)
+        order = list(decoding)
+        if self.drafts is None or self.settings.drafting_sorted:
+            order.sort(key=_generated, reverse=True)
         while len(order) > 1 and (not output.preempted or not self._room_for_all(order, tokens)):
             victim = order.pop()
             self._release(victim)
@@ -489,8 +513,10 @@ class SglangScheduler:
         known when the output is there."""
         if not self.settings.reserved_tokens:
             return request.num_computed_tokens + tokens
-        known = max(self._held[request].end, request.num_tokens - 1)
-        return known + self.settings.reserved_tokens
+        held = self._held[request]
+        known = max(held.end, request.num_tokens - 1) + self.settings.reserved_tokens
+        ahead = self.settings.claims_ahead and request.in_flight_tokens and not held.prompting
+        return known + 1 if ahead else known
 
     # Tokens
 
@@ -505,7 +531,8 @@ class SglangScheduler:
     def _evict(self, tokens: int) -> None:
         """Have so many free, as far as leaves can go."""
         if tokens > self.free:
-            self.free += self.cache.evict(tokens - self.free)
+            here = self.free if self.settings.evicts_lacking else 0
+            self.free += self.cache.evict(tokens - here)
 
     def _allocate(self, request: ServedRequest, tokens: int) -> None:
         """Have ``request`` hold ``tokens``."""
@@ -547,6 +574,7 @@ class SglangScheduler:
             request.in_flight_tokens -= tokens
             if request.stale_tokens:
                 request.stale_tokens -= tokens
+                self.free += self._surplus.pop(request, 0)
                 continue
             if not samples or request not in self._held:
                 continue
@@ -557,14 +585,19 @@ class SglangScheduler:
             request.num_computed_tokens -= drafts - request.new_tokens + 1 if drafts else 0
             held = self._held[request]
             if request.finished:
+                late = bool(request.in_flight_tokens) and not self.drafts
+                if late and not self.settings.surplus_freed_late:
+                    computed += 1  # its last token is in the batch on its way, for nothing
                 if not self.settings.shares_beyond:
                     computed = min(computed, request.num_tokens)
-                self._share(request, computed)
+                self._share(request, computed if self.settings.shares_answers else held.end)
                 if self.events is not None:
                     blocks = held.locked // self.settings.page
                     report_left(self.events, request, blocks, self.blocks_per_name)
+                if late and self.settings.surplus_freed_late:
+                    self._keep_surplus(request)
                 self._release(request)
-                if request in self.running:
+                if self.settings.ended_leave_first and request in self.running:
                     self.running.remove(request)
                     self._full = False
                 self._texts.pop(request)
@@ -577,6 +610,14 @@ class SglangScheduler:
                     blocks = held.locked // self.settings.page
                     report_stored(self.events, request, blocks, self.blocks_per_name)
         return finished
+
+    def _keep_surplus(self, request: ServedRequest) -> None:
+        """Leave the place of the token that ``request`` computes for nothing with it until it has: of pages
+        only where that one is on a page of its own."""
+        page = self.settings.page
+        if (request.num_tokens - 1) % page == 0:
+            self._surplus[request] = page
+            self._held[request].own -= page
 
     def drop_stuck(self) -> ServedRequest | None:
         """Give up what blocks the others though nothing runs."""

@@ -57,6 +57,18 @@ def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRu
         splits_prompts=found.rules.splits_prompts,
         refreshes_waiting=found.rules.refreshes_waiting,
         ending_sit_out=found.rules.ending_sit_out,
+        ended_leave_first=found.rules.ended_leave_first,
+        page_promised=found.rules.page_promised,
+        page_needed=found.rules.page_needed,
+        chunk_of_part_page=found.rules.chunk_of_part_page,
+        input_limits=found.rules.input_limits_chunked or chunk <= 0,
+        shares_answers=found.rules.shares_answers,
+        surplus_freed_late=found.rules.surplus_freed_late,
+        evicts_lacking=found.rules.evicts_lacking,
+        claims_ahead=found.rules.claims_ahead,
+        drafting_sorted=found.rules.drafting_sorted,
+        chunk_has_its_row=found.rules.chunk_has_its_row,
+        spent_try_nobody=found.rules.spent_try_nobody,
     )
     setup = replace(
         setup,

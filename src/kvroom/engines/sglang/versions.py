@@ -211,6 +211,33 @@ class SglangRules:
     ending_sit_out: bool = False
     """With overlap, who ends with the batch that is computed is in no further one; before, it decodes once
     more for nothing."""
+    ended_leave_first: bool = False
+    """Who has ended leaves the running batch before prompts are tried; before, with the next decode."""
+    surplus_freed_late: bool = True
+    """The place of a token computed for nothing, after its request's end, is free once it is computed; later
+    at the end, and the radix tree keeps it."""
+    shares_answers: bool = True
+    """What a request has generated stays in the radix tree; from 0.5.6 to 0.5.8 its prompt alone does."""
+    chunk_of_part_page: bool = True
+    """A prompt's first part leaves out a page less a token; later it ends with a page."""
+    page_promised: bool = False
+    """Each prompt of a batch is promised a page more."""
+    page_needed: bool = False
+    """It is started where that page is there too."""
+    input_limits_chunked: bool = True
+    """With chunks too, a prompt that is longer than what ``max_prefill_tokens`` has left waits for the next
+    batch; later without chunks only."""
+    evicts_lacking: bool = False
+    """As much is evicted as is lacking; before, where any is, as much as is asked for."""
+    claims_ahead: bool = True
+    """A decode on its way with drafts holds room for its token without a draft already."""
+    drafting_sorted: bool = False
+    """With drafts, too, those that have generated least are retracted; before, those that came last."""
+    chunk_has_its_row: bool = True
+    """A prompt that goes on has its row of the request table; from 0.5.12 to 0.5.22 it takes one of the
+    others' too."""
+    spent_try_nobody: bool = False
+    """Where a prompt that goes on takes the whole batch, no other is looked at, and none finds it full."""
 
     writes_selected: bool = True
     """``hicache_write_policy`` is ``write_through_selective`` unless told, else ``write_through``."""
@@ -226,7 +253,10 @@ class SglangRules:
 
 CHANGES: Changes = (
     ((0, 5, 1), {"checkpoint_cache": True}),
-    ((0, 5, 2), {"standalone_mib": 6144, "writes_selected": False}),
+    (
+        (0, 5, 2),
+        {"standalone_mib": 6144, "writes_selected": False, "chunk_of_part_page": False},
+    ),
     (
         (0, 5, 3),
         {
@@ -240,7 +270,7 @@ CHANGES: Changes = (
     ),
     ((0, 5, 4), {"small_card": (2048, 24, 80), "trtllm_mha": True}),
     ((0, 5, 5), {"prefill_graphs": "asked", "prefill_graph_divisor": 4}),
-    ((0, 5, 6), {"spread_odd_layers": True}),
+    ((0, 5, 6), {"spread_odd_layers": True, "shares_answers": False, "surplus_freed_late": False}),
     (
         (0, 5, 7),
         {
@@ -264,6 +294,7 @@ CHANGES: Changes = (
         (0, 5, 9),
         {
             "draft_pairs": True,
+            "shares_answers": True,
             "paged_trees": ("flashinfer", "fa3"),
             "window_archs": _WINDOWS_9,
             "window_split": "profiled bytes",
@@ -273,6 +304,7 @@ CHANGES: Changes = (
         (0, 5, 10),
         {
             "eagle_mib": 4096,
+            "page_promised": True,
             "prefill_graphs": "piecewise",
             "prefill_graphs_with_pp": False,
             "prefill_graphs_with_dp": False,
@@ -290,12 +322,18 @@ CHANGES: Changes = (
     ),
     (
         (0, 5, 11),
-        {"window_split": "bytes", "trtllm_windows": True, "prefill_graphs_with_draft": True},
+        {
+            "window_split": "bytes",
+            "trtllm_windows": True,
+            "prefill_graphs_with_draft": True,
+            "page_needed": True,
+        },
     ),
     (
         (0, 5, 12),
         {
             "prefetch": "timeout",
+            "chunk_has_its_row": False,
             "drafts_overlap": "lines",
             "window_archs": _WINDOWS_12,
             "compressed": "all in tokens",
@@ -310,7 +348,7 @@ CHANGES: Changes = (
             ),
         },
     ),
-    ((0, 5, 13), {"draft_state": "with the slots"}),
+    ((0, 5, 13), {"draft_state": "with the slots", "input_limits_chunked": False}),
     (
         (0, 5, 14),
         {
@@ -335,6 +373,7 @@ CHANGES: Changes = (
             "prefill_graphs_off": frozenset({"DeepseekV4ForCausalLM"}),
             "deepep_mib": 2048,
             "prefetch_room": (0.5, False),
+            "claims_ahead": False,
             "compressed": "state by request",
         },
     ),
@@ -351,6 +390,8 @@ CHANGES: Changes = (
         (0, 5, 17),
         {
             "same_vocabulary": True,
+            "drafting_sorted": True,
+            "evicts_lacking": True,
             "state_padding": True,
             "asymmetric_fa4": True,
             "fa4_page": "sm100",
@@ -406,6 +447,9 @@ CHANGES: Changes = (
             "window_archs": _WINDOWS_23,
             "prefill_graphs_seeing": _SEEN_23,
             "prefetch_waits_from_turn": True,
+            "ended_leave_first": True,
+            "chunk_has_its_row": True,
+            "spent_try_nobody": True,
         },
     ),
 )
