@@ -7,18 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.drafting import DraftFlags, draft_name, draft_tokens
+from kvroom.engines.vllm.versions import parse_release
 from kvroom.errors import KvroomError
 from kvroom.scenario.speculation import (
     ALIASES,
     METHODS,
     MOST_REQUESTS,
     MOST_TOKENS,
+    WITH_MODEL,
     Speculation,
     method_of,
 )
 from kvroom.units import check_int
 
 FIELD = "engine_args.speculative_config"
+WORDS = {"draft": "draft_model"}
+"""Its words for methods, where they are not kvroom's."""
+MTP_SINCE = (0, 11, 0)
+"""The first release that knows the word ``mtp``; before it a config of no method and no draft drafts by the
+model's own prediction layers (``SpeculativeConfig.__post_init__`` in 0.8.5 to 0.10.2)."""
 
 
 class VllmDraftFlags(DraftFlags):
@@ -38,6 +45,8 @@ class VllmDraftFlags(DraftFlags):
                 "num_speculative_tokens": args.get("num_speculative_tokens"),
             }
         method, model = config.get("method"), config.get("model")
+        if method is None and model is None and "speculative_config" in args:
+            method = "mtp" if config.get("num_speculative_tokens") else None
         if not isinstance(method, str) and not isinstance(model, str):
             return None
         word = method if isinstance(method, str) else _guess(str(model))
@@ -51,24 +60,30 @@ class VllmDraftFlags(DraftFlags):
             schedule=_by_batch(config.get("num_speculative_tokens_per_batch_size")),
         )
 
-    def write(self, speculation: Speculation) -> dict[str, Any]:
+    def write(self, speculation: Speculation, version: str | None = None) -> dict[str, Any]:
         """One object."""
+        method = WORDS.get(speculation.method, speculation.method)
         config: dict[str, Any] = {
-            "method": speculation.method,
+            "method": method,
             "num_speculative_tokens": speculation.tokens,
         }
-        if speculation.model:
+        if method == "mtp" and parse_release(version)[0] < MTP_SINCE:
+            del config["method"]
+        if speculation.model or speculation.method in WITH_MODEL:
             config["model"] = draft_name(speculation)
         return {"speculative_config": config}
 
     def comparable(
         self, flags: dict[str, Any], speculation: Speculation, written: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Any word for the method is the method."""
+        """Any word for the method is the method, any name of the draft the draft."""
         config = flags.get("speculative_config")
         if not isinstance(config, Mapping):
             return flags
-        return flags | {"speculative_config": {**config, "method": speculation.method}}
+        config = {**config, "method": WORDS.get(speculation.method, speculation.method)}
+        if speculation.model:
+            config["model"] = draft_name(speculation)
+        return flags | {"speculative_config": config}
 
 
 def _by_batch(rows: Any) -> tuple[tuple[int, int], ...]:
