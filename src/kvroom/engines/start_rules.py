@@ -163,7 +163,7 @@ def width_refusals(deployment: Deployment, support: Support, label: str) -> Iter
     if need is None or by_auto(deployment):
         return
     older = need.too_old(label, version)
-    if why := older or (need.refuses and need.refusal(label, version, device)):
+    if why := older or (need.refusal(label, version, device) if need.refuses else None):
         later = f"{label} {shown(need.since)} or later, or " if older and need.since else ""
         yield StartRefusal(
             rule="cache_on_card",
