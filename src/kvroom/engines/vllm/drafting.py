@@ -8,7 +8,7 @@ from typing import Any
 
 from kvroom.engines.drafting import DraftFlags, draft_name, draft_tokens
 from kvroom.engines.vllm.versions import parse_release
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, check_spelling
 from kvroom.scenario.speculation import (
     ALIASES,
     METHODS,
@@ -21,6 +21,13 @@ from kvroom.scenario.speculation import (
 from kvroom.units import check_int
 
 FIELD = "engine_args.speculative_config"
+CONFIG_KEYS = (
+    "method", "model", "num_speculative_tokens", "num_speculative_tokens_per_batch_size", "quantization",
+    "draft_tensor_parallel_size", "tensor_parallel_size", "max_model_len", "revision", "code_revision",
+    "enforce_eager", "prompt_lookup_max", "prompt_lookup_min", "disable_by_batch_size", "kv_cache_dtype",
+    "attention_backend", "parallel_drafting", "suffix_decoding_max_tree_depth", "draft_sample_method",
+)  # fmt: skip
+"""Fields of ``SpeculativeConfig``, which refuses any other (0.8.5 to 0.33.0)."""
 WORDS = {"draft": "draft_model"}
 """Its words for methods, where they are not kvroom's."""
 MTP_SINCE = (0, 11, 0)
@@ -44,6 +51,7 @@ class VllmDraftFlags(DraftFlags):
                 "model": args.get("speculative_model"),
                 "num_speculative_tokens": args.get("num_speculative_tokens"),
             }
+        check_spelling(FIELD, config, CONFIG_KEYS)
         method, model = config.get("method"), config.get("model")
         if method is None and model is None and "speculative_config" in args:
             method = "mtp" if config.get("num_speculative_tokens") else None
