@@ -91,8 +91,10 @@ class Load:
         return {index: (row[1], row[2]) for index, row in enumerate(self.requests)}
 
 
-def drawn(seed: int, release: str, names: list[str] | None = None) -> Load:
-    """Load number ``seed``."""
+def drawn(
+    seed: int, release: str, names: list[str] | None = None, stages: int | None = None
+) -> Load:
+    """Load number ``seed``, of one of ``names``, on so many ``stages`` of a pipeline."""
     dice = random.Random(seed)
     name = dice.choice(names or list(MODELS))
     config, state = MODELS[name]
@@ -115,8 +117,10 @@ def drawn(seed: int, release: str, names: list[str] | None = None) -> Load:
     if dice.random() < 0.2:
         args["scheduler_reserve_full_isl"] = False
     args["kv_cache_memory_bytes"] = dice.choice([24, 32, 48, 96]) * 2**20
+    apart = random.Random(f"stages {seed}")  # so that a seed's requests stay what they were
     scenario = {
         "model": {"config": config},
+        "pp": apart.choice([1, 1, 2, 4]) if stages is None else stages,
         "gpu": H100,
         "engine": "vllm",
         "engine_version": release,

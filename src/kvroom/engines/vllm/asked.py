@@ -699,6 +699,9 @@ class Player:
         self.pool = self.scheduler.kv_cache_manager.block_pool
         self.in_flight: dict[int, tuple[Any, Batch]] = {}
         self.steps_in_flight = int(core.batch_queue_size)
+        stages = int(self.scheduler.vllm_config.parallel_config.pipeline_parallel_size)
+        spreads = hasattr(self.scheduler, "current_step") and self.scheduler.use_v2_model_runner
+        self.queues_idle = stages > 1 and bool(spreads)
         self.answers: dict[str, Iterator[int]] = {}
         self.running: set[str] = set()
         self.known: set[str] = set()
@@ -734,6 +737,7 @@ class Player:
         return {
             "num_blocks": self.pool.num_gpu_blocks,
             "steps_in_flight": self.steps_in_flight,
+            "queues_idle": self.queues_idle,
             "hash_tokens": self.hash_tokens,
             "drafts": self.drafts,
         }

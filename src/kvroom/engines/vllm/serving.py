@@ -73,6 +73,8 @@ def serving_rules(deployment: Deployment) -> ServingRules:
             args, "scheduler_reserve_full_isl", paged.rules.reserves_whole_prompt
         ),
         async_scheduling=paged.batch.asynchronous,
+        stages=deployment.layout.pp,
+        spreads=paged.batch.spreads,
         policy=one_of(*POLICIES)("engine_args.scheduling_policy", args.get("scheduling_policy"))
         if args.get("scheduling_policy")
         else "fcfs",
