@@ -251,6 +251,32 @@ class Clock:
             else replace(self, drafting=drafting.at(requests))
         )
 
+    @property
+    def by_stage(self) -> list[Clock]:
+        """The clock of each stage of a pipeline by itself, without the hand-overs: the last one selects tokens,
+        drafts and takes what a step takes but once."""
+        work, last = self.work, len(self.work.stages) - 1
+        plain = replace(self.k, step_s=0.0, request_s=0.0, token_s=0.0)
+        layout = replace(work.layout, pp=1, stage_layers=())
+        return [
+            replace(
+                self,
+                work=replace(work, stages=(stage,), layout=layout),
+                k=self.k if place == last else plain,
+                drafting=self.drafting
+                if place == last or self.drafting is None
+                else replace(self.drafting, work=None),
+                host=self.host.part(last + 1) if self.host else None,
+            )
+            for place, stage in enumerate(work.stages)
+        ]
+
+    def handover_s(self, tokens: float) -> float:
+        """Seconds from one stage of a pipeline to the next with so many tokens."""
+        sent = self.work.hidden_size * ACTIVATION_BYTES * tokens
+        rate = self.k.link_eta * self.rates.link_bytes_per_s
+        return self.k.scale * (sent / rate + self.k.stage_s)
+
     def drafts(self, tokens: int) -> Clock:
         """The clock of steps that draft only so many tokens of each request."""
         return replace(self, drafting=self.drafting.of(tokens) if self.drafting else None)
@@ -272,8 +298,8 @@ class Clock:
 
     @property
     def launching_s(self) -> float:
-        """Seconds, unscaled, of a step's launches and of what it takes but once."""
-        return sum(self._launch_s(stage, inf) for stage in self.work.stages) + self.k.step_s
+        """Seconds, unscaled, of the last stage's launches in a step, and of what that takes but once."""
+        return self._launch_s(self.work.stages[-1], inf) + self.k.step_s
 
     def within_peaks(self, *, cache: bool, hold: Callable[[float, float], float] = below) -> Clock:
         """The clock with reading and computing held below the card's peak rates (with ``cache``, reading the
@@ -378,19 +404,20 @@ class Clock:
         verified = requests * self.width
         tokens = verified + prompt_tokens
         sampled = verified + (prompts if prompt_tokens else 0.0)
-        weights = cache = compute = layers = joined_all = 0.0
+        weights = cache = compute = layers = busy = 0.0
         for stage, a in zip(work.stages, attention, strict=True):
             read, products = self.products_s(stage, tokens, sampled, chunks)
-            weights += read + chunks * self._experts_s(stage, tokens / chunks)
+            touched = chunks * self._experts_s(stage, tokens / chunks)
+            weights += read + touched
             cache += (a.cache_bytes + a.state_bytes) / (k.cache_eta * self.rates.memory_bytes_per_s)
             joined = joined_s(read, products, overlaps=self.rates.overlaps)
-            joined_all += joined - read
             compute += joined - read + self._compute_s(stage, tokens, a.flops)
-            layers += chunks * self._launch_s(stage, tokens / chunks)
+            launched = chunks * self._launch_s(stage, tokens / chunks)
+            layers += launched
+            busy = read + touched + (joined - read) + launched  # of the last stage, in the end
         requests_s = k.request_s * requests
         if self.works_ahead:
-            busy = weights + joined_all + layers + k.step_s * chunks
-            requests_s = beyond(requests_s, busy)
+            requests_s = beyond(requests_s, busy + k.step_s * chunks)
         return Terms(
             weights_s=k.scale * weights,
             cache_s=k.scale * cache,

@@ -373,7 +373,7 @@ def stage(
         fleet.outcome.outside_ps, fleet.outcome.warmup = outside, warmup
     else:
         each = [group for group in groups for _ in range(group.replicas)]
-        passage = passage_of([g.clock for g in each])
+        passage = passage_of(each)
         outcome = Outcome(
             limits=limits, on_over=on_over, passage_ps=passage, outside_ps=outside, warmup=warmup
         )
