@@ -199,6 +199,8 @@ class Terms:
     step_s: float
     draft_s: float
     host_s: float = 0.0
+    uneven_s: float = 0.0
+    """What other stages of a pipeline wait for the slowest."""
 
     @property
     def seconds(self) -> float:
@@ -213,6 +215,7 @@ class Terms:
             + self.step_s
             + self.draft_s
             + self.host_s
+            + self.uneven_s
         )
 
 
@@ -251,10 +254,10 @@ class Clock:
             else replace(self, drafting=drafting.at(requests))
         )
 
-    @property
+    @cached_property
     def by_stage(self) -> list[Clock]:
-        """The clock of each stage of a pipeline by itself, without the hand-overs: the last one selects tokens,
-        drafts and takes what a step takes but once."""
+        """The clock of each stage of a pipeline by itself, without the hand-overs: the last one selects
+        tokens, drafts and takes what a step takes but once."""
         work, last = self.work, len(self.work.stages) - 1
         plain = replace(self.k, step_s=0.0, request_s=0.0, token_s=0.0)
         layout = replace(work.layout, pp=1, stage_layers=())
@@ -349,9 +352,18 @@ class Clock:
         return work
 
     def decode(self, requests: float, attention: Sequence[Attention]) -> Terms:
-        """A decode step of ``requests`` (whole deployment) equal ones, each with ``attention``."""
-        each = requests / (self.work.layout.dp * self.work.layout.pp)
-        return self._terms(each, 0.0, [a.times(each) for a in attention])
+        """A decode step of ``requests`` (whole deployment) equal ones, each with ``attention``; in a pipeline
+        a round, in which its stages work on as many steps, each with its share of the requests."""
+        here, stages = requests / self.work.layout.dp, self.work.layout.pp
+        each = max(min(1.0, here), here / stages)
+        terms = self._terms(each, 0.0, [a.times(each) for a in attention])
+        if stages == 1 or here < stages:
+            return terms
+        slowest = max(
+            clock._terms(each, 0.0, [a.times(each)]).seconds
+            for clock, a in zip(self.by_stage, attention, strict=True)
+        )
+        return replace(terms, uneven_s=max(0.0, stages * slowest - terms.seconds))
 
     def decode_s(self, requests: float, tokens: int) -> float:
         """Seconds of a decode step of ``requests`` of ``tokens`` tokens each."""

@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from kvroom.engines import served_by
+from kvroom.engines.registry import engine_of
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError, as_sentence
 from kvroom.hardware.node import Machine
@@ -114,7 +115,7 @@ class ReplicaGroup:
         tiers = None if self.plant is None or connector else self.plant.make(place)
         drafts = setup.drafts is not None and not self.prompts_only
         plain = together is None and tell is None and not drafts and not self.pipelined
-        depth = setup.config.depth if self.pipelined else 0
+        depth = rules.depth if self.pipelined else 0
         if rules.jumps and plain:
             return EventEngine(
                 setup.config,
@@ -190,15 +191,32 @@ def group_of(workings: Workings, replicas: int, most: int = 0) -> ReplicaGroup:
         )
     clock = workings.timing.clock
     fewer = {tokens for _, tokens in clock.drafting.schedule} if clock.drafting else ()
-    return ReplicaGroup(
+    made = ReplicaGroup(
         workings=workings,
         rules=rules,
         clock=step_clock(clock),
         clocks={n: step_clock(clock.drafts(n)) for n in fewer},
-        pipelined=rules.setup.config.stages > 1,
+        pipelined=rules.depth > 0,
         replicas=replicas * deployment.layout.dp,
         most=max(replicas, most) * deployment.layout.dp,
     )
+    return made if made.pipelined else stepping_as_one(made)
+
+
+def stepping_as_one(group: ReplicaGroup) -> ReplicaGroup:
+    """``group`` whose pipeline, if it has one, is played as one step, which it says."""
+    deployment, rules = group.workings.deployment, group.rules
+    if deployment.layout.pp == 1:
+        return group
+    where = " in two pools" if group.pipelined else ""
+    label = engine_of(deployment.engine).label
+    note = (
+        f"the pipeline of {label}{where} is played as one step that all requests take together, each stage"
+        " on its share of them: who waits, is preempted or finds a prefix cached may differ, and a prompt"
+        " delays others by one stage's time only"
+    )
+    rules = replace(rules, warnings=(*rules.warnings, note))
+    return replace(group, rules=rules, pipelined=False)
 
 
 def groups_of(workings: Workings) -> list[ReplicaGroup]:
@@ -214,7 +232,7 @@ def groups_of(workings: Workings) -> list[ReplicaGroup]:
         scale = autoscale_of(scenario, first, workings.deployment.layout.dp)
         groups = [group_of(workings, first, scale.most if scale else first)]
     if split is not None:
-        groups = [replace(group, pipelined=False) for group in groups]  # handed over from jumps
+        groups = [stepping_as_one(group) for group in groups]  # only such hand over
         groups[0] = replace(groups[0], prompts_only=True)
         _check_split(groups)
     sizes = {group.rules.name_tokens for group in groups}

@@ -422,7 +422,10 @@ def shared_tokens_of(
         return None
     rule = scenario.routing.rule if scenario.routing else LOOKS_ELSEWHERE[0]
     tells = all(
-        g.rules.jumps and g.rules.setup.drafts is None and g.workings.deployment.layout.dp == 1
+        g.rules.jumps
+        and not g.pipelined
+        and g.rules.setup.drafts is None
+        and g.workings.deployment.layout.dp == 1
         for g in groups
     )
     local = rule in LOOKS_ELSEWHERE or (rule in LOOKS_AT_CACHES and tells)

@@ -257,9 +257,8 @@ class StepLoop:
                 in_flight.append((outputs, end))
                 for rank, output in zip(ranks, outputs, strict=True):
                     rank.begin(output, start, end)
-            elif first.scheduler.queues_idle and self._passes_idle(outputs, now):
-                if len(in_flight) < most:
-                    continue
+            elif self._passes_idle(outputs, now) and len(in_flight) < most:
+                continue
             if len(in_flight) == most or (in_flight and not working):
                 self._finish(*in_flight.popleft())
             elif not working and not any(output.preempted or output.dropped for output in outputs):
@@ -270,10 +269,11 @@ class StepLoop:
         """Whether a step in which nothing is computed takes its place among those in flight: not where only
         such are there, and nobody's turn to decode is to come."""
         self._idle += 1
-        if self.pipeline is None or self._idle > self.ranks[0].scheduler.steps_in_flight:
+        scheduler, pipeline = self.ranks[0].scheduler, self.pipeline
+        if pipeline is None or not scheduler.queues_idle or self._idle > scheduler.steps_in_flight:
             return False
-        self.pipeline.idle()
-        self._in_flight.append((outputs, max(now, self.pipeline.end)))
+        pipeline.idle()
+        self._in_flight.append((outputs, max(now, pipeline.end)))
         return True
 
     def _finish(self, outputs: list[SchedulerOutput], end: int) -> None:

@@ -65,8 +65,8 @@ class SchedulerConfig:
     stages: int = 1
     """Pipeline stages; as many steps are in them at once."""
     spreads: bool = False
-    """With asynchronous scheduling a request of a pipeline decodes in every ``stages``-th step, a step more is
-    scheduled ahead, and one that computes nothing takes its place among those in flight."""
+    """With asynchronous scheduling a request of a pipeline decodes in every ``stages``-th step, a step more
+    is scheduled ahead, and one that computes nothing takes its place among those in flight."""
     policy: str = "fcfs"
     tries_others: bool = True
     """By priority, a request that gave way to itself does not keep those behind it from this step."""

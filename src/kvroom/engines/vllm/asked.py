@@ -366,9 +366,10 @@ def _executor(cache_bytes: Sequence[int]) -> type:
         @property
         def max_concurrent_batches(self) -> int:
             told = getattr(self.vllm_config, "max_concurrent_batches", None)
-            if told is None:  # older releases leave it to the executor
-                overlaps = getattr(self.scheduler_config, "async_scheduling", False)
-                told = 2 if overlaps else self.parallel_config.pipeline_parallel_size
+            if told is None:  # before 0.23.0 the executor of several processes says it
+                module = importlib.import_module("vllm.v1.executor.multiproc_executor")
+                own = vars(module.MultiprocExecutor)["max_concurrent_batches"]
+                told = (own.fget if isinstance(own, property) else own.func)(self)
             return int(told)
 
         def execute_model(self, *_: Any, **__: Any) -> Any:

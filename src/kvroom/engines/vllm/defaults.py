@@ -23,8 +23,8 @@ SYNC_ONLY = ("ngram",)
 @dataclass(frozen=True, slots=True)
 class Batching:
     """``tokens`` of one batch at most, ``sequences`` at once, ``batches`` in flight that windows keep;
-    ``asynchronous``: the next is scheduled before the output of the last is there; ``spreads``: a request of a
-    pipeline decodes in every so many steps."""
+    ``asynchronous``: the next is scheduled before the output of the last is there; ``spreads``: a request of
+    a pipeline decodes in every so many steps."""
 
     tokens: int
     sequences: int

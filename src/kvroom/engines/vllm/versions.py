@@ -153,8 +153,8 @@ class VllmRules:
     """In a pipeline the V2 runner schedules asynchronously a step more than there are stages, and a request
     decodes in every so many."""
     pipeline_overlap: Literal["none", "one by one", "V2"] = "none"
-    """Where pipeline stages and asynchronous scheduling go together: never, on either runner (on the first each
-    step waits for the tokens of the one before), or on the V2 runner alone."""
+    """Where pipeline stages and asynchronous scheduling go together: never, on either runner (on the first
+    each step waits for the tokens of the one before), or on the V2 runner alone."""
     overruns: bool = True
     """Then a request whose last token is on its way computes one more that nobody takes."""
     chunks_told: bool = False
