@@ -114,6 +114,8 @@ class Rates:
     """Whether reading runs beside arithmetic: a GPU's asynchronous copies do, a CPU core's loads do not."""
     one_token_dispatch: bool = False
     """A step of one token chooses experts within their kernel (``Engine.one_token_dispatch``)."""
+    fills_stages: bool = False
+    """Each stage of a pipeline has a step of its own at any time (``Engine.fills_stages``)."""
     schedules_ahead: bool = False
     """The host's work on requests is done while the card reads and launches (``schedules_ahead``)."""
 
@@ -124,6 +126,7 @@ class Rates:
         narrow_dtype: str,
         *,
         one_token_dispatch: bool = False,
+        fills_stages: bool = False,
         schedules_ahead: bool = False,
     ) -> Rates | None:
         """The rates of ``device`` with narrow matrices multiplied in ``narrow_dtype``; None where its
@@ -142,6 +145,7 @@ class Rates:
             link_bytes_per_s=link.bytes_per_s if link else HOST_LINK_BYTES_PER_S,
             overlaps=device.vendor != "cpu",
             one_token_dispatch=one_token_dispatch,
+            fills_stages=fills_stages,
             schedules_ahead=schedules_ahead,
         )
 
@@ -301,8 +305,8 @@ class Clock:
 
     @property
     def launching_s(self) -> float:
-        """Seconds, unscaled, of the last stage's launches in a step, and of what that takes but once."""
-        return self._launch_s(self.work.stages[-1], inf) + self.k.step_s
+        """Seconds, unscaled, of a step's launches and of what it takes but once."""
+        return sum(self._launch_s(stage, inf) for stage in self.work.stages) + self.k.step_s
 
     def within_peaks(self, *, cache: bool, hold: Callable[[float, float], float] = below) -> Clock:
         """The clock with reading and computing held below the card's peak rates (with ``cache``, reading the
@@ -355,9 +359,11 @@ class Clock:
         """A decode step of ``requests`` (whole deployment) equal ones, each with ``attention``; in a pipeline
         a round, in which its stages work on as many steps, each with its share of the requests."""
         here, stages = requests / self.work.layout.dp, self.work.layout.pp
-        each = max(min(1.0, here), here / stages)
+        each = here / stages
+        if self.rates.fills_stages:
+            each = max(min(1.0, here), each)
         terms = self._terms(each, 0.0, [a.times(each) for a in attention])
-        if stages == 1 or here < stages:
+        if stages == 1 or here < stages or not self.rates.fills_stages:
             return terms
         slowest = max(
             clock._terms(each, 0.0, [a.times(each)]).seconds
@@ -416,20 +422,19 @@ class Clock:
         verified = requests * self.width
         tokens = verified + prompt_tokens
         sampled = verified + (prompts if prompt_tokens else 0.0)
-        weights = cache = compute = layers = busy = 0.0
+        weights = cache = compute = layers = joined_all = 0.0
         for stage, a in zip(work.stages, attention, strict=True):
             read, products = self.products_s(stage, tokens, sampled, chunks)
-            touched = chunks * self._experts_s(stage, tokens / chunks)
-            weights += read + touched
+            weights += read + chunks * self._experts_s(stage, tokens / chunks)
             cache += (a.cache_bytes + a.state_bytes) / (k.cache_eta * self.rates.memory_bytes_per_s)
             joined = joined_s(read, products, overlaps=self.rates.overlaps)
+            joined_all += joined - read
             compute += joined - read + self._compute_s(stage, tokens, a.flops)
-            launched = chunks * self._launch_s(stage, tokens / chunks)
-            layers += launched
-            busy = read + touched + (joined - read) + launched  # of the last stage, in the end
+            layers += chunks * self._launch_s(stage, tokens / chunks)
         requests_s = k.request_s * requests
         if self.works_ahead:
-            requests_s = beyond(requests_s, busy + k.step_s * chunks)
+            busy = weights + joined_all + layers + k.step_s * chunks
+            requests_s = beyond(requests_s, busy)
         return Terms(
             weights_s=k.scale * weights,
             cache_s=k.scale * cache,

@@ -368,8 +368,8 @@ def _executor(cache_bytes: Sequence[int]) -> type:
             told = getattr(self.vllm_config, "max_concurrent_batches", None)
             if told is None:  # before 0.23.0 the executor of several processes says it
                 module = importlib.import_module("vllm.v1.executor.multiproc_executor")
-                own = vars(module.MultiprocExecutor)["max_concurrent_batches"]
-                told = (own.fget if isinstance(own, property) else own.func)(self)
+                own: Any = vars(module.MultiprocExecutor)["max_concurrent_batches"]
+                told = (own.func if hasattr(own, "func") else own.fget)(self)
             return int(told)
 
         def execute_model(self, *_: Any, **__: Any) -> Any:
