@@ -13,7 +13,7 @@ import kvroom
 from kvroom.latency.clock import PS_PER_S, Reach, StepClock, step_clock
 from kvroom.planner.plan import work
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.pipeline import Pipeline
+from kvroom.simulator.pipeline import StagePipeline
 
 FLAT = Reach(context_ps=0, pairs_ps=0)
 
@@ -34,7 +34,7 @@ def question(model: str, gpu: str, **keys: Any) -> dict[str, Any]:
 
 def test_a_lone_step_takes_the_sum_of_its_stages() -> None:
     clock = clock_of(100, 250, 50, handover_ps=7)
-    start, end = Pipeline(3).run(40, [(clock, [(10, 1)])])
+    start, end = StagePipeline(3).run(40, [(clock, [(10, 1)])])
     assert (start, end) == (40, 40 + 110 + 275 + 55 + 2 * 7)
 
 
@@ -43,7 +43,7 @@ def test_no_stage_has_two_steps_and_the_slowest_sets_the_pace(seed: int) -> None
     dice = random.Random(seed)
     stages = [dice.randint(50, 500) for _ in range(dice.randint(2, 6))]
     clock, count = clock_of(*stages), 200
-    pipeline = Pipeline(len(stages))
+    pipeline = StagePipeline(len(stages))
     ends = [pipeline.run(0, [(clock, [(10, 1)])])[1] for _ in range(count)]
     each = [stage + stage // 10 for stage in stages]
     gaps = [after - before for before, after in pairwise(ends)]
@@ -54,14 +54,14 @@ def test_no_stage_has_two_steps_and_the_slowest_sets_the_pace(seed: int) -> None
 
 def test_a_step_enters_when_the_one_that_many_before_it_has_left() -> None:
     clock = clock_of(100, 100)
-    pipeline = Pipeline(1)  # each waits for the tokens of the one before
+    pipeline = StagePipeline(1)  # each waits for the tokens of the one before
     ends = [pipeline.run(0, [(clock, [(0, 1)])])[1] for _ in range(3)]
     assert ends == [220, 440, 660]
 
 
 def test_a_long_step_holds_up_a_round_by_its_way_through_all_stages() -> None:
     clock = clock_of(100, 100, 100, 100)
-    pipeline, one = Pipeline(4), [(clock, [(0, 1)])]
+    pipeline, one = StagePipeline(4), [(clock, [(0, 1)])]
     ends = [pipeline.run(0, one)[1] for _ in range(8)]
     long = [(clock, [(0, 1000)])]
     ends.append(pipeline.run(0, long)[1])

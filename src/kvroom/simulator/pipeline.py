@@ -16,7 +16,7 @@ StepWork = tuple[StepClock, Sequence[tuple[int, int]]]
 """A rank's clock and the work of its requests (``StepClock.ps``)."""
 
 
-class Pipeline:
+class StagePipeline:
     """The stages of one engine, or of ranks that step together."""
 
     def __init__(self, depth: int) -> None:

@@ -28,7 +28,7 @@ from kvroom.latency.clock import StepClock
 from kvroom.simulator.decode_run import LEAST_STEPS, DecodeRun, DecodeTimes
 from kvroom.simulator.metrics import Outcome
 from kvroom.simulator.offload_groups import GroupOffload
-from kvroom.simulator.pipeline import Pipeline
+from kvroom.simulator.pipeline import StagePipeline
 from kvroom.simulator.stream import FOREVER, Follow, RequestStream
 
 
@@ -72,7 +72,7 @@ class StepEngine(RequestStream):
         self.loop = loop or StepLoop()
         self.loop.ranks.append(self)
         if depth and self.loop.pipeline is None:
-            self.loop.pipeline = Pipeline(depth)
+            self.loop.pipeline = StagePipeline(depth)
         self.decode_runs = False
         """Whether steps in which all decode are taken as runs."""
         if isinstance(scheduler, Scheduler):
@@ -209,7 +209,7 @@ class StepLoop:
 
     def __init__(self) -> None:
         self.ranks: list[StepEngine] = []
-        self.pipeline: Pipeline | None = None
+        self.pipeline: StagePipeline | None = None
         self._in_flight: deque[tuple[list[SchedulerOutput], int]] = deque()
         self._idle = 0  # steps one after another in which nothing was computed
 
