@@ -21,6 +21,7 @@ from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.start_rules import (
     StartRefusal,
     StartRule,
+    drafting_refusals,
     length_refusals,
     refusals,
     width_refusals,
@@ -212,6 +213,7 @@ class Engine:
         refused = (
             *self._without_flag(deployment),
             *(() if self.ceiling else width_refusals(deployment, self.support, self.label)),
+            *drafting_refusals(deployment, self.support, self.label),
             *refusals(self.start_rules, deployment),
             *self._too_long(deployment),
         )

@@ -164,7 +164,7 @@ def beside(
     model."""
     engine, args = engine_of(scenario.engine), scenario.engine_args
     if drafting is not None and drafting.field == "speculation":
-        args = {**engine.draft_flags.write(drafting), **args}
+        args = {**engine.draft_flags.write(drafting, scenario.engine_version), **args}
     slots = engine.adapters(scenario.engine_version, args, weights.model)
     extras = together(
         (

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.engines.command_line import CommandLine, Texts, visible_cards
-from kvroom.engines.llama_cpp.flags import KNOWN_FLAGS, NAMES, READERS
+from kvroom.engines.llama_cpp.flags import KNOWN_FLAGS, NAMES, READERS, split_shares
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -28,6 +28,8 @@ class LlamaCppCommandLine(CommandLine):
         if key is not None and key == value:
             del args["cache_type_k"], args["cache_type_v"]
             keys["kv_dtype"] = key
+        if args.get("tensor_split") is not None:  # a share for each card
+            keys.setdefault("gpu_count", cards_of(args["tensor_split"]))
         if not args.keys() & {"parallel", "ctx_size", "kv_unified_per_slot"}:
             args["parallel"] = -1
 
@@ -53,6 +55,12 @@ class LlamaCppCommandLine(CommandLine):
         if str(scenario.model).endswith(".gguf"):
             return ()
         return ("llama.cpp loads GGUF files: name one (--model), or a repository that holds one",)
+
+
+def cards_of(split: Any) -> int:
+    """Cards that ``--tensor-split`` gives a share: up to the last that is above 0."""
+    shares = split_shares("--tensor-split", split)
+    return max((place for place, share in enumerate(shares, 1) if share), default=1)
 
 
 def slots_of(plan: Plan) -> int:

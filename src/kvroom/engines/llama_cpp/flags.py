@@ -132,7 +132,9 @@ def _margins(field: str, value: Any) -> tuple[int, ...]:
     return tuple(read.number(field, v, 0, 10**8) * MIB for v in listed)
 
 
-def _shares(field: str, value: Any) -> tuple[float, ...]:
+def split_shares(field: str, value: Any) -> tuple[float, ...]:
+    """The cards' shares of ``tensor_split``: proportions between commas or slashes. KvroomError where they
+    are none."""
     listed = value.replace("/", ",").split(",") if isinstance(value, str) else value
     if not isinstance(listed, list | tuple):
         listed = [listed]
@@ -154,7 +156,7 @@ READERS: dict[str, tuple[str, read.Reader]] = {
     "swa_full": ("swa_full", read.switch),
     "n_gpu_layers": ("gpu_layers", _layers),
     "split_mode": ("split_mode", read.one_of("none", "layer", "row", "tensor")),
-    "tensor_split": ("tensor_split", _shares),
+    "tensor_split": ("tensor_split", split_shares),
     "main_gpu": ("main_gpu", _small),
     "kv_offload": ("kv_on_gpu", read.switch),
     "n_cpu_moe": ("host_experts", _small),

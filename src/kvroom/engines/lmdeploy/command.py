@@ -29,7 +29,11 @@ class LmdeployCommandLine(CommandLine):
     """``lmdeploy serve api_server``."""
 
     def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
-        """Its number for the cache's width, and the format of its weights."""
+        """Its number for the cache's width, the format of its weights, its data-parallel ranks."""
+        if isinstance(args.get("dp"), int) and args["dp"] > 1:
+            # Each rank has attention of its own, and ``--tp`` cuts experts over all of them (``DistConfig``).
+            keys["dp"] = args.pop("dp")
+            keys.pop("tp", None)
         policy = str(keys.pop("kv_dtype", "0")).lower()
         stored = POLICIES.get(policy, policy)
         if stored != "auto":

@@ -10,6 +10,7 @@ from kvroom.engines.limits import LimitFlags
 from kvroom.engines.lmdeploy.answer import answer
 from kvroom.engines.lmdeploy.command import COMMAND
 from kvroom.engines.lmdeploy.flags import SHARE
+from kvroom.engines.lmdeploy.log import LOG
 from kvroom.engines.support import Requirement, Support
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
@@ -59,6 +60,7 @@ LMDEPLOY = Lmdeploy(
         share_values=(0.9,),
     ),
     command=COMMAND,
+    log=LOG,
     account_flags={
         "visible": "--gpu",
         "weights": "--tp, --model-format",

@@ -183,6 +183,8 @@ class InstalledEngine:
         if drafting is not None and drafting.model is not None:
             self._write(DRAFT, drafting.model, paths=paths)
             config["model"] = DRAFT
+        elif drafting is not None:
+            config.pop("model", None)
         return json.dumps(config)
 
     def _write_head(self, named: str, workings: Workings, *, paths: bool) -> None:
