@@ -107,9 +107,10 @@ def nearest(word: str, known: Iterable[str], n: int = 3) -> list[str]:
 
 
 def is_slip(word: str, known: str) -> bool:
-    """Whether ``word`` is ``known`` with one letter missing, too many, another, or two changing places."""
+    """Whether ``word`` is ``known`` with one letter but the first missing, too many, another, or two that
+    changed places."""
     short, long = sorted((word, known), key=len)
-    if word == known or len(long) - len(short) > 1 or len(long) < SHORTEST:
+    if word == known or len(long) - len(short) > 1 or len(long) < SHORTEST or word[:1] != known[:1]:
         return False
     at = next((i for i, c in enumerate(short) if c != long[i]), len(short))
     if len(short) < len(long):

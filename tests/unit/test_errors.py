@@ -8,7 +8,7 @@ import pytest
 
 from kvroom import api
 from kvroom.errors import KvroomError, as_sentence, did_you_mean, is_slip, nearest, shortened
-from kvroom.planner.plan import work
+from kvroom.planner.plan import plan, work
 from kvroom.scenario.scenario import Scenario
 
 
@@ -90,6 +90,7 @@ def test_names_keep_their_spelling_at_the_beginning_of_a_sentence(clause, said):
         ("hash_idz", "hash_ids", True),
         ("points", "points", False),
         ("head_dim", "v_head_dim", False),
+        ("n_head", "d_head", False),
         ("seed", "need", False),
         ("input_length", "output_length", False),
     ],
@@ -141,6 +142,13 @@ def test_a_misspelt_key_is_refused_with_the_one_that_is_meant(keys, meant) -> No
     asked = {"model": "llama-3-8b", "gpu": "H100-SXM", **keys}
     with pytest.raises(KvroomError, match=f"Did you mean {meant}\\?"):
         work(Scenario.from_dict(asked))
+
+
+@pytest.mark.parametrize("key", ["q_lora_rank", "kv_heads", "n_heads", "num_experts", "hidden_dim"])
+def test_another_authors_key_of_a_config_is_none_misspelt(key) -> None:
+    config = {**LLAMA, "num_key_value_heads": 8, key: 4}
+    del config["num_key_value_head"]
+    assert plan(Scenario.from_dict({"model": {"config": config}, "gpu": "H100-SXM"})).kv
 
 
 def test_a_misspelt_key_of_a_trace_is_refused(tmp_path) -> None:

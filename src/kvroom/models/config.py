@@ -12,6 +12,8 @@ MAX_LAYERS = 10_000
 MAX_WIDTH = 10_000_000
 """Above every published width and vocabulary by more than tenfold; a larger one is a slip."""
 
+LONG = 8
+"""Letters of a key from which on one that is like it is the same key misspelt."""
 _REQUIRED: Any = object()
 
 
@@ -92,7 +94,9 @@ class Config:
             return
         for key in self.raw:
             for name in names:
-                if is_slip(key, name):
+                other = len(key) == len(name) and sorted(key) != sorted(name)
+                # Short names, and those with another letter in one place, are other authors' keys.
+                if len(name) >= LONG and not other and is_slip(key, name):
                     why, fix = "is no key of a model's config", f"Did you mean {name}?"
                     raise KvroomError(self.path + key, self.raw[key], why, fix)
 
