@@ -168,3 +168,17 @@ def test_a_pipeline_serves_from_tiers_behind_a_router_and_in_two_pools() -> None
     ):
         seen = kvroom.simulate(**asked, **more).figures
         assert seen["requests"]["completed"] == seen["requests"]["arrived"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_times_of_all_stages_are_those_of_each(seed: int) -> None:
+    dice = random.Random(seed)
+    made = work(Scenario.from_dict(question("gemma-3-27b", "H100-SXM:2", pp=2, tp=1)))
+    assert made.timing is not None
+    clock = step_clock(made.timing.clock)
+    for _ in range(20):
+        steps = [
+            (dice.randint(0, 5000), 1 if dice.random() < 0.8 else dice.randint(2, 600))
+            for _ in range(dice.randint(1, 40))
+        ]
+        assert clock.each_ps(steps) == [part.ps(steps) for part in clock.parts]
