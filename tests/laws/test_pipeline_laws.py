@@ -182,3 +182,12 @@ def test_the_times_of_all_stages_are_those_of_each(seed: int) -> None:
             for _ in range(dice.randint(1, 40))
         ]
         assert clock.each_ps(steps) == [part.ps(steps) for part in clock.parts]
+
+
+@pytest.mark.parametrize(("users", "entering"), [(8, 500), (64, 1000)])
+def test_users_in_step_share_a_step_of_the_pipeline(users: int, entering: int) -> None:
+    load = {"arrivals": f"closed:{users}", "input": entering, "output": 100, "requests": 6 * users}
+    asked = question("llama-3.1-70b", "H100-SXM:4", pp=4, tp=1, workload=load)
+    seen, made = kvroom.simulate(**asked).figures, kvroom.plan(**asked).serving
+    assert made.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.1)
+    assert made.ttft_engine_s == pytest.approx(seen["ttft_engine_s"]["mean"], rel=0.15)
