@@ -141,7 +141,7 @@ def test_plan_and_simulate_give_one_answer(
     asked = question(model, gpu, workload=load, **keys)
     seen, made = kvroom.simulate(**asked).figures, kvroom.plan(**asked).serving
     assert made.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.08)
-    assert made.ttft_engine_s == pytest.approx(seen["ttft_engine_s"]["mean"], rel=0.15)
+    assert made.ttft_engine_s == pytest.approx(seen["ttft_engine_s"]["mean"], rel=0.2)
 
 
 def test_who_plays_a_pipeline_as_one_step_says_so() -> None:
@@ -189,5 +189,5 @@ def test_users_in_step_share_a_step_of_the_pipeline(users: int, entering: int) -
     load = {"arrivals": f"closed:{users}", "input": entering, "output": 100, "requests": 6 * users}
     asked = question("llama-3.1-70b", "H100-SXM:4", pp=4, tp=1, workload=load)
     seen, made = kvroom.simulate(**asked).figures, kvroom.plan(**asked).serving
-    assert made.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.1)
-    assert made.ttft_engine_s == pytest.approx(seen["ttft_engine_s"]["mean"], rel=0.15)
+    assert made.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.12)
+    assert made.ttft_engine_s == pytest.approx(seen["ttft_engine_s"]["mean"], rel=0.2)

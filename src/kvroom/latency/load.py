@@ -653,7 +653,7 @@ class LoadModel:
             slope = (settled - before[1]) / (decoding - before[0]) if before else 0.0
             slope = min(max(slope, 0.0), STEEP)
             before = decoding, settled
-            decoding = settled + (settled - decoding) * slope / (1 - slope)
+            decoding = max(0.0, settled + (settled - decoding) * slope / (1 - slope))
         assert steps is not None  # of the last round
         own, queued = self._arrived(decoding, rate, prompt, steps)
         waiting = _beyond(decoding, slots, self.load.slots_deviation / sqrt(self.dp))
@@ -1092,7 +1092,7 @@ class PipelineModel(LoadModel):
         return self._way_s(decoding, company), queued
 
     def _together(self, users: float, spread: Times) -> Times:
-        """As of a rank without stages; a group's prompts follow those of the one before through the stages."""
+        """As of a rank without stages; a group's prompts follow those of the one before in the stages."""
         slots = self.batches
         most = self.prompts_at_most(users)
         group = min(users, max(1.0, most))
