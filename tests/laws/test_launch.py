@@ -552,6 +552,38 @@ def test_a_cut_command_is_a_command_or_an_error(question: Scenario, cut: int) ->
         assert e.fix
 
 
+WIDTHS = {
+    "llama.cpp": {
+        "fp16": "--cache-type-k f16",
+        "fp32": "--cache-type-v f32",
+        "q8_0": "--cache-type-k q8_0",
+    },
+    "ollama": {"fp16": "KV_CACHE_TYPE=f16", "q8_0": "KV_CACHE_TYPE=q8_0", "bf16": ""},
+    "tensorrt-llm": {"fp8": 'dtype: "fp8"', "bf16": ""},
+    "lmdeploy": {"int8": "--quant-policy 8", "int4": "--quant-policy 4", "bf16": "", "fp16": ""},
+    "vllm": {"bf16": "--kv-cache-dtype bfloat16", "fp16": "--kv-cache-dtype float16", "fp8": "fp8"},
+    "sglang": {"bf16": "--kv-cache-dtype bf16", "fp8": "--kv-cache-dtype fp8_e4m3"},
+}
+"""What each engine calls a width; "": nothing, since 16 bits are what it takes unasked."""
+
+
+@pytest.mark.parametrize("engine", WIDTHS)
+def test_a_width_is_written_in_the_engines_own_word(engine: str) -> None:
+    asked = {"model": "llama-3-8b", "gpu": "H100-SXM", "context_tokens": 8192, "engine": engine}
+    for width, words in WIDTHS[engine].items():
+        w = work(Scenario.from_dict(asked | {"kv_dtype": width}))
+        text = shell(launch(w))
+        bare = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+        assert words in bare
+        assert words or width not in bare
+        read = read_command(text)
+        assert not read.warnings
+        then = work(Scenario.from_dict(read.keys)).plan.capacity.engine
+        assert then.kv_tokens == w.plan.capacity.engine.kv_tokens
+    with pytest.raises(KvroomError, match="has no cache type"):
+        engine_command(work(Scenario.from_dict(asked | {"kv_dtype": "mxfp8"})))
+
+
 def test_quoting_survives_the_shell() -> None:
     name = '/models/it\'s a "model" $HOME/x.gguf'
     scenario = Scenario.from_dict(

@@ -269,8 +269,9 @@ def _flags(
             if unknown and by_auto(workings.deployment):
                 value = None  # the release has no word for what it takes unasked
             else:
-                stated_keys.add(key)
-                value = None if value == "auto" else line.cache_word(value, scenario.engine_version)
+                asked = value != "auto"
+                value = line.cache_word(value, scenario.engine_version) if asked else None
+                stated_keys |= {key} if value is not None or not asked else set()
         elif key == "context_tokens" or value > 1:
             stated_keys.add(key)
             if key == "context_tokens" and scenario.engine_args.get(names[0]) is not None:

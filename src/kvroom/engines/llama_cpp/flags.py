@@ -19,6 +19,8 @@ from kvroom.units import MIB
 NAMES = flag_names(__package__)
 TYPES = ("fp32", "fp16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """What llama.cpp stores keys and values in, by kvroom's names."""
+CACHE_WORDS = {"fp16": "f16", "fp32": "f32"}
+"""Its words for them, and Ollama's, where they are others."""
 ALL = 10**6
 """More layers than any model has."""
 

@@ -71,7 +71,7 @@ class SglangCommandLine(CommandLine):
         if args.get("enable_dp_attention") and "dp" in keys:
             args["dp_size"] = keys.pop("dp")
 
-    def cache_word(self, kv_dtype: str, version: str | None) -> str:
+    def cache_word(self, kv_dtype: str, version: str | None) -> str | None:
         """Four bits had another word."""
         older, _ = nearest_release(self.label, version, (0, 0, 0), (9999, 0, 0))
         if kv_dtype == "nvfp4" and version and older < NVFP4_SINCE:
