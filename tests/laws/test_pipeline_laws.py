@@ -141,7 +141,7 @@ def test_plan_and_simulate_give_one_answer(
     asked = question(model, gpu, workload=load, **keys)
     seen, made = kvroom.simulate(**asked).figures, kvroom.plan(**asked).serving
     assert made.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.08)
-    assert made.ttft_engine_s == pytest.approx(seen["ttft_engine_s"]["mean"], rel=0.15)
+    assert made.ttft_engine_s == pytest.approx(seen["ttft_engine_s"]["mean"], rel=0.2)
 
 
 def test_who_plays_a_pipeline_as_one_step_says_so() -> None:
@@ -168,3 +168,26 @@ def test_a_pipeline_serves_from_tiers_behind_a_router_and_in_two_pools() -> None
     ):
         seen = kvroom.simulate(**asked, **more).figures
         assert seen["requests"]["completed"] == seen["requests"]["arrived"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_times_of_all_stages_are_those_of_each(seed: int) -> None:
+    dice = random.Random(seed)
+    made = work(Scenario.from_dict(question("gemma-3-27b", "H100-SXM:2", pp=2, tp=1)))
+    assert made.timing is not None
+    clock = step_clock(made.timing.clock)
+    for _ in range(20):
+        steps = [
+            (dice.randint(0, 5000), 1 if dice.random() < 0.8 else dice.randint(2, 600))
+            for _ in range(dice.randint(1, 40))
+        ]
+        assert clock.each_ps(steps) == [part.ps(steps) for part in clock.parts]
+
+
+@pytest.mark.parametrize(("users", "entering"), [(8, 500), (64, 1000)])
+def test_users_in_step_share_a_step_of_the_pipeline(users: int, entering: int) -> None:
+    load = {"arrivals": f"closed:{users}", "input": entering, "output": 100, "requests": 6 * users}
+    asked = question("llama-3.1-70b", "H100-SXM:4", pp=4, tp=1, workload=load)
+    seen, made = kvroom.simulate(**asked).figures, kvroom.plan(**asked).serving
+    assert made.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.12)
+    assert made.ttft_engine_s == pytest.approx(seen["ttft_engine_s"]["mean"], rel=0.2)

@@ -196,6 +196,27 @@ class StepClock:
         """Tokens that a step of this ``work`` (see ``ps``) computes."""
         return sum(self.verified if tokens == 1 else tokens for _, tokens in work)
 
+    def each_ps(self, work: Sequence[tuple[int, int]]) -> list[int]:
+        """The step of ``work`` (see ``ps``) in each of its stages."""
+        ones = [start for start, tokens in work if tokens == 1]
+        chunks = [(start, tokens) for start, tokens in work if tokens > 1]
+        requests, tokens, prompts = len(ones), sum(many for _, many in chunks), len(chunks)
+        read: dict[int | None, int] = {}
+        found: list[int] = []
+        for part in self.parts:
+            spent = (
+                part.mixed_ps(requests, tokens, prompts) if prompts else part.decode_ps(requests)
+            )
+            for reach in part.reaches:
+                back = read.get(reach.tokens)
+                if back is None:
+                    back = read[reach.tokens] = reach.read_after(ones)
+                spent += reach.context_ps * back
+            for start, many in chunks:
+                spent += part.chunk_ps(start, many)
+            found.append(spent)
+        return found
+
     def joint_ps(self, works: Sequence[tuple[StepClock, Sequence[tuple[int, int]]]]) -> int:
         """A step of ranks that share experts, each with its clock and its ``work`` (see ``ps``): that of the
         busiest, but for the experts, where the tokens of all meet. Who has none computes a dummy token."""

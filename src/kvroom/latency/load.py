@@ -653,7 +653,7 @@ class LoadModel:
             slope = (settled - before[1]) / (decoding - before[0]) if before else 0.0
             slope = min(max(slope, 0.0), STEEP)
             before = decoding, settled
-            decoding = settled + (settled - decoding) * slope / (1 - slope)
+            decoding = max(0.0, settled + (settled - decoding) * slope / (1 - slope))
         assert steps is not None  # of the last round
         own, queued = self._arrived(decoding, rate, prompt, steps)
         waiting = _beyond(decoding, slots, self.load.slots_deviation / sqrt(self.dp))
@@ -944,14 +944,16 @@ class PipelineModel(LoadModel):
 
     def step_s(self, decoding: float, prompts: float = 0.0) -> float:
         """A round in which so many decode, whose every step computes ``prompts`` whole prompts."""
-        each, clock = self._each(decoding), self.clock
+        return self._round_s(self._each(decoding), prompts, decoding >= self.batches)
+
+    def _round_s(self, each: float, prompts: float, full: bool) -> float:
+        """A round of steps in each of which so many decode; ``full``: there is one for every stage."""
+        clock = self.clock
         stages = [part.step_s(each, prompts) for part in self._parts]
         tokens = clock.verified * each + prompts * self.computed_tokens
         handed = clock.handover_ps + clock.handover_token_ps * tokens
         way = sum(stages) + (len(stages) - 1) * handed / PS_PER_S
-        if self.batches == 1 or decoding < self.batches:
-            return way
-        return max(way, self.batches * max(stages))
+        return max(way, self.batches * max(stages)) if full else way
 
     def prompts_at_most(self, decoding: float) -> float:
         """Prompts that the token budget of a step computes beside its share of so many that decode."""
@@ -1090,7 +1092,34 @@ class PipelineModel(LoadModel):
         return self._way_s(decoding, company), queued
 
     def _together(self, users: float, spread: Times) -> Times:
-        return spread
+        """As of a rank without stages; a group's prompts follow those of the one before in the stages."""
+        slots = self.batches
+        most = self.prompts_at_most(users)
+        group = min(users, max(1.0, most))
+        groups = users / group
+        steps = min(groups, float(slots))
+        each, filled = users / steps, groups >= slots
+        full = self._round_s(max(0.0, each - group), group, filled)
+        decode = self._round_s(each, 0.0, filled)
+        more = max(0.0, full - decode) / slots
+        chunks = ceil(1 / most)
+        own = full + (chunks - 1) * self._full_step_s(users)
+        ahead = (1 - 1 / groups) * (self.load.steps_ahead - slots + 1) * full / slots
+        ahead += self._fetching_s(full, groups - 1)
+        met = (groups - 1) / self.decode_steps
+        tpot = decode + met * more
+        loop = own + ahead + self.decode_steps * tpot + self.load.think_s + spread.no_room_s
+        return replace(
+            spread,
+            tpot_s=tpot,
+            step_s=decode,
+            prompts_a_step=met,
+            prompt_s=more,
+            own_s=own,
+            queued_s=ahead,
+            requests_per_s=self.load.users / loop,
+            together_s=max(0.0, own + ahead - spread.own_s - spread.queued_s),
+        )
 
 
 def _backlog(full: float, most: float) -> float:

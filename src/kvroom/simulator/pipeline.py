@@ -36,17 +36,22 @@ class StagePipeline:
 
     def run(self, now: int, works: Sequence[StepWork], wait_ps: int = 0) -> tuple[int, int]:
         """When the step that is decided ``now`` begins and ends; it waits for cache for ``wait_ps``."""
-        first, _ = works[0]
+        first, work = works[0]
         count = len(first.parts)
+        if len(works) == 1:
+            each = first.each_ps(work)
+        else:
+            each = [
+                part.joint_ps([(clock.parts[stage], w) for clock, w in works])
+                for stage, part in enumerate(first.parts)
+            ]
         free = self._free or [0] * count
         tokens = max(clock.tokens_of(work) for clock, work in works)
         handover = first.handover_ps + first.handover_token_ps * tokens
         start = at = max(now, free[0], self._left[0])
         at += wait_ps
         for stage in range(count):
-            at = max(at, free[stage])
-            at += first.parts[stage].joint_ps([(clock.parts[stage], w) for clock, w in works])
-            free[stage] = at
+            at = free[stage] = max(at, free[stage]) + each[stage]
             at += handover
         end = free[-1]
         self._free = free
