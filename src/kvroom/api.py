@@ -955,14 +955,12 @@ def reconcile(
     """
     from kvroom.observe.logs.startup import read_file
     from kvroom.observe.reconcile import reconcile as reconciled
+    from kvroom.observe.reconcile import unknown_log
 
     name = os.fspath(log) if isinstance(log, str | os.PathLike) else None
     read = read_file(os.fspath(log)) if isinstance(log, str | os.PathLike) else log
     if read.engine is None:
-        fix = (
-            "Give a log of vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama, from its first line on."
-        )
-        raise KvroomError("log", name, "is no engine's start-up log", fix)
+        raise unknown_log(name, read)
     # An id that was typed is asked for, one that a log names is not.
     with _asking(hub if "model" in keys else False):
         if engine_python is None:

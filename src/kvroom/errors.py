@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 
@@ -93,6 +93,10 @@ def _utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+SHORTEST = 5
+"""Letters of a name below which one that is like it may well be another."""
+
+
 def nearest(word: str, known: Iterable[str], n: int = 3) -> list[str]:
     """Up to ``n`` of the ``known`` names that look like ``word``, best first, ignoring case."""
     by_lower = {k.lower(): k for k in known}
@@ -100,6 +104,27 @@ def nearest(word: str, known: Iterable[str], n: int = 3) -> list[str]:
 
     found = get_close_matches(word.lower()[:80], list(by_lower), n=n, cutoff=0.5)
     return [by_lower[f] for f in found]
+
+
+def is_slip(word: str, known: str) -> bool:
+    """Whether ``word`` is ``known`` with one letter but the first missing, too many, another, or two that
+    changed places."""
+    short, long = sorted((word, known), key=len)
+    if word == known or len(long) - len(short) > 1 or len(long) < SHORTEST or word[:1] != known[:1]:
+        return False
+    at = next((i for i, c in enumerate(short) if c != long[i]), len(short))
+    if len(short) < len(long):
+        return short[at:] == long[at + 1 :]
+    swapped = short[at : at + 2] == long[at : at + 2][::-1] and short[at + 2 :] == long[at + 2 :]
+    return swapped or short[at + 1 :] == long[at + 1 :]
+
+
+def check_spelling(field: str, keys: Iterable[object], known: Collection[str]) -> None:
+    """Refuse a key that is a slip of one of the ``known``; others may be another tool's."""
+    for key in keys:
+        meant = next((name for name in known if is_slip(str(key), name)), None)
+        if key not in known and meant is not None:
+            raise KvroomError(field, key, "is no known key", f"Did you mean {meant}?")
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:

@@ -411,3 +411,25 @@ def test_the_list_of_commands_says_what_each_says_of_itself():
         assert command.get_short_help_str(500) == click.Command(
             name, help=sentence
         ).get_short_help_str(500)
+
+
+def test_a_models_page_is_its_model():
+    page = "https://huggingface.co/meta-llama/Meta-Llama-3-70B"
+    named = answer("plan", page, *PLAN[2:])
+    assert named["weights"] == answer(*PLAN)["weights"]
+
+
+def test_two_numbers_of_users_are_refused():
+    done = run(*PLAN, "--users", 3, "--concurrency", 5, status=2)
+    assert "concurrency: 5 is not the --users 3 given" in done.output
+    run(*PLAN, "--users", 3, "--concurrency", 3)
+
+
+def test_a_model_in_a_traces_place_is_told():
+    done = run("agents", "llama-3-8b", "--gpu", "H100-SXM", status=2)
+    assert "TRACE: 'llama-3-8b' is a model" in done.output
+
+
+def test_an_encoders_tokens_of_a_model_without_one_are_told():
+    warnings = answer(*PLAN, "--encoder-tokens", 500)["warnings"]
+    assert any(warning.startswith("encoder_tokens is not used") for warning in warnings)

@@ -191,6 +191,27 @@ def test_a_reader_that_leaves_early(command):
     assert said == b""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
+@pytest.mark.parametrize("command", [PLAN, [*PLAN, "--json"], ["plan", "--help"], ["models"]])
+def test_a_full_disk_is_told(command):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*KVROOM, *command], stdout=full, stderr=subprocess.PIPE, env=environment(), check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"kvroom: output: cannot be written (no space left on device).")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("command", ["plan --scenario -", "plan --from-command -", "reconcile -"])
+def test_a_closed_standard_input_is_an_empty_one(command):
+    shell = f"{' '.join(KVROOM)} {command} <&-"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, env=environment(), check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"kvroom: ")
+    assert done.stderr.count(b"\n") == 1
+
+
 def test_json_lines_to_a_reader_that_leaves_early():
     lines = b'{"model": "llama-3-8b", "gpu": "H100-SXM"}\n' * 2000
     shell = f"{' '.join(KVROOM)} plan --jsonl - | head -1"

@@ -91,8 +91,10 @@ class Load:
         return {index: (row[1], row[2]) for index, row in enumerate(self.requests)}
 
 
-def drawn(seed: int, release: str, names: list[str] | None = None) -> Load:
-    """Load number ``seed``."""
+def drawn(
+    seed: int, release: str, names: list[str] | None = None, stages: int | None = None
+) -> Load:
+    """Load number ``seed``, of one of ``names``, on so many ``stages`` of a pipeline."""
     dice = random.Random(seed)
     name = dice.choice(names or list(MODELS))
     config, state = MODELS[name]
@@ -117,12 +119,21 @@ def drawn(seed: int, release: str, names: list[str] | None = None) -> Load:
     args["kv_cache_memory_bytes"] = dice.choice([24, 32, 48, 96]) * 2**20
     scenario = {
         "model": {"config": config},
+        "pp": _stages(seed, name) if stages is None else stages,
         "gpu": H100,
         "engine": "vllm",
         "engine_version": release,
         "engine_args": args,
     }
     return Load(f"{seed}: {name}", scenario, chats(dice, context))
+
+
+def _stages(seed: int, name: str) -> int:
+    """Pipeline stages of a load, drawn apart so that a seed's requests do not hang on them. A stage of these
+    few layers may have none of attention, whose blocks then are others than those of real models."""
+    if MODELS[name][1] and name != "Falcon-H1":
+        return 1
+    return random.Random(f"stages {seed}").choice([1, 1, 2, 4])
 
 
 def chats(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvroom.engines.registry import engine_of
+from kvroom.engines.releases import published
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import read_command, read_start, starts_of
 from kvroom.launchers.engine_command import engine_command
@@ -329,6 +330,41 @@ BELOW = (
 )  # fmt: skip
 
 
+CACHE_WORDS = {
+    "vllm": {
+        "0.8.5": ("auto", "fp8", "fp8_e4m3", "fp8_e5m2"),
+        "0.11.0": ("bfloat16",),
+        "0.18.0": ("float16",),
+        "0.20.0": ("fp8_per_token_head", "int8_per_token_head", "nvfp4"),
+        "0.33.0": ("int4_per_token_head",),
+    },
+    "sglang": {
+        "0.4.6": ("auto", "fp8_e5m2", "fp8_e4m3"),
+        "0.5.4": ("bf16", "bfloat16"),
+        "0.5.5": ("fp4_e2m1",),
+        "0.5.16": ("nvfp4",),
+    },
+}
+"""What ``--kv-cache-dtype`` takes, by the release that brought it: vLLM's ``CacheDType`` (config/cache.py of
+0.8.5 to 0.33.0) and the choices in SGLang's server_args.py of 0.4.6 to 0.5.23."""
+METHODS = {
+    "0.8.5": (None, "ngram", "eagle", "eagle3", "draft_model"),
+    "0.11.0": ("mtp",),
+}
+"""vLLM's ``SpeculativeMethod`` (0.8.5 knows eagle3, though its type does not say so)."""
+ALGORITHMS = {"0.4.6": ("EAGLE", "EAGLE3", "NEXTN"), "0.5.2": ("STANDALONE",), "0.5.3": ("NGRAM",)}
+"""The choices of SGLang's ``--speculative-algorithm``."""
+CACHE_TYPES = ("fp16", "nvfp4", "fp8_per_token_head", "int8_per_token_head", "int4_per_token_head")
+DRAFTED = (None, "eagle3:3", "ngram:2", "mtp:1", "draft:2:model=llama-3-8b")
+
+
+def _known(words, version):
+    """The words that a release knows."""
+    return {
+        w for since, new in words.items() if published(since) <= published(version) for w in new
+    }
+
+
 @pytest.mark.parametrize("engine", RELEASES)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
@@ -338,6 +374,12 @@ def test_a_command_has_no_flag_that_its_release_lacks(engine: str, data: st.Data
     version = data.draw(st.sampled_from(RELEASES[engine]))
     question = data.draw(questions(engine)).to_dict() | {"engine_version": version}
     question.pop("tiers", None)
+    if drafts := data.draw(st.sampled_from(DRAFTED)):
+        question |= {"speculation": drafts} | (
+            {"model": "deepseek-v3", "tp": 8} if "mtp" in drafts else {}
+        )
+    if width := data.draw(st.sampled_from((None, *CACHE_TYPES))):
+        question["kv_dtype"] = width
     asked = data.draw(st.sampled_from((None, *BELOW)))
     try:
         made = engine_command(
@@ -346,6 +388,14 @@ def test_a_command_has_no_flag_that_its_release_lacks(engine: str, data: st.Data
     except KvroomError:
         return
     names = engine_of(engine).command.names
+    words = dict(zip(made.argv, [*made.argv[1:], ""], strict=True))
+    assert words.get("--kv-cache-dtype", "auto") in _known(CACHE_WORDS[engine], version)
+    if method := words.get("--speculative-algorithm"):
+        assert method in _known(ALGORITHMS, version)
+    if config := words.get("--speculative-config"):
+        drafts = json.loads(config)
+        assert drafts.get("method") in _known(METHODS, version)
+        assert drafts.get("model") or drafts.get("method") in ("ngram", "mtp", None)
     for text in (made.command, *made.manifests.values()):
         for flag in set(re.findall(r"--([a-z][a-z0-9-]+)", text)):
             assert not names.lacks(flag.replace("-", "_"), version), (flag, version)
@@ -500,6 +550,38 @@ def test_a_cut_command_is_a_command_or_an_error(question: Scenario, cut: int) ->
         read_command(text[:cut])
     except KvroomError as e:
         assert e.fix
+
+
+WIDTHS = {
+    "llama.cpp": {
+        "fp16": "--cache-type-k f16",
+        "fp32": "--cache-type-v f32",
+        "q8_0": "--cache-type-k q8_0",
+    },
+    "ollama": {"fp16": "KV_CACHE_TYPE=f16", "q8_0": "KV_CACHE_TYPE=q8_0", "bf16": ""},
+    "tensorrt-llm": {"fp8": 'dtype: "fp8"', "bf16": ""},
+    "lmdeploy": {"int8": "--quant-policy 8", "int4": "--quant-policy 4", "bf16": "", "fp16": ""},
+    "vllm": {"bf16": "--kv-cache-dtype bfloat16", "fp16": "--kv-cache-dtype float16", "fp8": "fp8"},
+    "sglang": {"bf16": "--kv-cache-dtype bf16", "fp8": "--kv-cache-dtype fp8_e4m3"},
+}
+"""What each engine calls a width; "": nothing, since 16 bits are what it takes unasked."""
+
+
+@pytest.mark.parametrize("engine", WIDTHS)
+def test_a_width_is_written_in_the_engines_own_word(engine: str) -> None:
+    asked = {"model": "llama-3-8b", "gpu": "H100-SXM", "context_tokens": 8192, "engine": engine}
+    for width, words in WIDTHS[engine].items():
+        w = work(Scenario.from_dict(asked | {"kv_dtype": width}))
+        text = shell(launch(w))
+        bare = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+        assert words in bare
+        assert words or width not in bare
+        read = read_command(text)
+        assert not read.warnings
+        then = work(Scenario.from_dict(read.keys)).plan.capacity.engine
+        assert then.kv_tokens == w.plan.capacity.engine.kv_tokens
+    with pytest.raises(KvroomError, match="has no cache type"):
+        engine_command(work(Scenario.from_dict(asked | {"kv_dtype": "mxfp8"})))
 
 
 def test_quoting_survives_the_shell() -> None:

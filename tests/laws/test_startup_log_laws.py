@@ -28,6 +28,10 @@ LINES = (
     "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 16.05 GiB for max tokens in paged KV cache (263008).",
     "llama_kv_cache: size =  448.00 MiB (  4096 cells,  28 layers,  1/1 seqs), K (f16):  224.00 MiB, V (f16):  224.00 MiB",
     "load_tensors:        CUDA0 model buffer size = 12698.93 MiB",
+    "lmdeploy - INFO - async_engine.py:304 - input backend=pytorch, backend_config=PytorchEngineConfig(dtype='auto', tp=1, session_len=8192, max_batch_size=128, cache_max_entry_count=0.8, block_size=64, quant_policy=0)",
+    "CacheConfig(max_batches=128, block_size=64, num_cpu_blocks=0, num_gpu_blocks=5816, cache_max_entry_count=0.8, quant_policy=0).",
+    "[TM][INFO] [BlockManager] max_block_count = 5816",
+    "[TM][INFO] [BlockManager] block_size = 8.000 MB",
     'vllm:cache_config_info{block_size="16",num_gpu_blocks="23808"} 1.0',
     "Kernel config E=8,N=1792,device_name=NVIDIA_H100_80GB_HBM3.json",
 )  # fmt: skip

@@ -459,3 +459,17 @@ def test_python_is_told_as_such_and_the_engines_by_name(tmp_path: Path) -> None:
     assert (row.status, row.reason) == ("unreadable", "is Python, of which nothing is run here")
     other = _row(tmp_path, "tgi.sh", "text-generation-launcher --model-id Qwen/Qwen3-8B\n")
     assert "SGLang" in other.fix
+
+
+def test_a_log_is_told_to_be_one(tmp_path: Path) -> None:
+    oom = (
+        'Traceback (most recent call last):\n  File "/home/me/train.py", line 3, in main\n'
+        "    return self._apply(lambda t: t)\n"
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU 0 has a total "
+        "capacity of 23.64 GiB of which 153.69 MiB is free.\n"
+    )
+    for text in (oom, "[TM][INFO] [BlockManager] max_block_count = 5816\n"):
+        file = tmp_path / "engine.log"
+        file.write_text(text)
+        (found,) = api.check(file).deployments
+        assert "is a log, and starts nothing" in found.sentence

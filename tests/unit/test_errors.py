@@ -6,7 +6,10 @@ import pickle
 
 import pytest
 
-from kvroom.errors import KvroomError, as_sentence, did_you_mean, nearest, shortened
+from kvroom import api
+from kvroom.errors import KvroomError, as_sentence, did_you_mean, is_slip, nearest, shortened
+from kvroom.planner.plan import plan, work
+from kvroom.scenario.scenario import Scenario
 
 
 def test_one_sentence_and_its_fix():
@@ -76,3 +79,86 @@ def test_nearest_names_ignore_case():
 )
 def test_names_keep_their_spelling_at_the_beginning_of_a_sentence(clause, said):
     assert as_sentence(clause) == said
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "slip"),
+    [
+        ("num_key_value_head", "num_key_value_heads", True),
+        ("poinst", "points", True),
+        ("tims", "times", True),
+        ("hash_idz", "hash_ids", True),
+        ("points", "points", False),
+        ("head_dim", "v_head_dim", False),
+        ("n_head", "d_head", False),
+        ("seed", "need", False),
+        ("input_length", "output_length", False),
+    ],
+)
+def test_a_slip_is_one_letter(word: str, known: str, slip: bool) -> None:
+    assert is_slip(word, known) is is_slip(known, word) is slip
+
+
+MOONCAKE = '{"timestamp": 0, "input_length": 600, "output_length": 10, "hash_idz": [1, 2]}\n'
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_head": 8,
+    "intermediate_size": 11008,
+    "vocab_size": 32000,
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "meant"),
+    [
+        ({"calibration": {"kvroom_calibration": 1, "tims": {}}}, "times"),
+        ({"calibration": {"kvroom_calibration": 1, "times": {"poinst": []}}}, "points"),
+        (
+            {
+                "calibration": {
+                    "kvroom_calibration": 1,
+                    "memory": {"entries": [{"enginee": "vllm"}]},
+                }
+            },
+            "engine",
+        ),
+        ({"model": {"config": LLAMA}}, "num_key_value_heads"),
+        (
+            {
+                "engine_args": {
+                    "speculative_config": {"method": "ngram", "num_speculative_token": 3}
+                }
+            },
+            "num_speculative_tokens",
+        ),
+        ({"engine_args": {"kv_transfer_config": {"kv_conector": "X"}}}, "kv_connector"),
+        ({"engine_args": {"hf_overrides": {"num_hidden_layer": 8}}}, "num_hidden_layers"),
+    ],
+)
+def test_a_misspelt_key_is_refused_with_the_one_that_is_meant(keys, meant) -> None:
+    asked = {"model": "llama-3-8b", "gpu": "H100-SXM", **keys}
+    with pytest.raises(KvroomError, match=f"Did you mean {meant}\\?"):
+        work(Scenario.from_dict(asked))
+
+
+@pytest.mark.parametrize("key", ["q_lora_rank", "kv_heads", "n_heads", "num_experts", "hidden_dim"])
+def test_another_authors_key_of_a_config_is_none_misspelt(key) -> None:
+    config = {**LLAMA, "num_key_value_heads": 8, key: 4}
+    del config["num_key_value_head"]
+    assert plan(Scenario.from_dict({"model": {"config": config}, "gpu": "H100-SXM"})).kv
+
+
+def test_a_misspelt_key_of_a_trace_is_refused(tmp_path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(MOONCAKE)
+    with pytest.raises(KvroomError, match=r"'hash_idz' is no known key\. Did you mean hash_ids"):
+        api.simulate("llama-3-8b", "H100-SXM", trace=str(trace))
+
+
+def test_a_calibration_that_holds_nothing_is_refused() -> None:
+    asked = {"model": "llama-3-8b", "gpu": "H100-SXM", "calibration": {"kvroom_calibration": 1}}
+    with pytest.raises(KvroomError, match="holds neither memory nor times"):
+        work(Scenario.from_dict(asked))

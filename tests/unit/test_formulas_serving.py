@@ -124,7 +124,9 @@ def test_what_holds_its_blocks_longer_holds_more():
 
 def test_full_steps_hold_what_begins_times_how_long_it_stays():
     # Little's law: tokens / (prompt + answer − 1) begin a step and stay 1 + prompt / tokens + answer − 1.
-    assert _in_step([(1000, 50)], 2048) == pytest.approx(2048 / 1049 * (50 + 1000 / 2048))
+    assert _in_step([(1000, 50)], 2048, 1) == pytest.approx(2048 / 1049 * (50 + 1000 / 2048))
+    # On four stages each of its tokens takes as many steps.
+    assert _in_step([(1000, 50)], 2048, 4) == pytest.approx(2048 / 1049 * (200 + 1000 / 2048))
 
 
 def test_a_window_begins_anywhere_in_a_block():

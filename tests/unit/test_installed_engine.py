@@ -239,6 +239,32 @@ def test_a_flood_of_logging_is_ended(toy: str, monkeypatch: pytest.MonkeyPatch) 
     ends("print", monkeypatch, ProcessLimits(printed_bytes=8 * MIB), "printed more than 8 MiB")
 
 
+def test_a_python_that_answers_without_end_is_ended(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec head -c 400000000 /dev/zero\n")
+    python.chmod(0o755)
+    script = engine_of("vllm").asked
+    assert script is not None
+    limits = ProcessLimits(printed_bytes=8 * MIB)
+    with (
+        InstalledProcess(str(python), script, limits=limits) as process,
+        pytest.raises(KvroomError, match="printed more than 8 MiB"),
+    ):
+        process.ask("about")
+
+
+def test_a_python_in_the_folder_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 7\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    made = work(question(kv_cache_memory_bytes=GIB))
+    with (
+        pytest.raises(KvroomError, match="ended with status 7"),
+        asking.installed("./python", made),
+    ):
+        pass
+
+
 def test_an_engine_that_holds_too_much_is_ended(toy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ends("hold", monkeypatch, ProcessLimits(memory_bytes=256 * MIB), "of memory and was ended")
 

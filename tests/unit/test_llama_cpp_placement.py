@@ -9,6 +9,7 @@ import pytest
 import llama_models as m
 from kvroom.answer.plan import Account, Plan
 from kvroom.engines.llama_cpp import cache_sizes
+from kvroom.launchers.commands import read_command
 from kvroom.planner.plan import plan
 from kvroom.units import GIB, MIB
 from llama_models import asked, deployed
@@ -49,6 +50,14 @@ def test_row_split_keeps_the_cache_on_one_gpu() -> None:
     args = {"ctx_size": 8192, "ngl": 99, "sm": "row"}
     found = cache_sizes(deployed(m.QWEN3_32B, "ik_llama.cpp", gpu_count=2, args=args)).on_gpus
     assert [x / MIB for x in found] == [2048, 0]
+
+
+@pytest.mark.parametrize(
+    ("split", "cards"), [("3,1", 2), ("1/1/2", 3), ("1,0", 1), ("0,1", 2), ("1,1", 2)]
+)
+def test_a_split_says_how_many_cards_there_are(split: str, cards: int) -> None:
+    read = read_command(f"llama-server -m x.gguf -ts {split}")
+    assert read.keys["gpu_count"] == cards
 
 
 def test_tensor_split_shares_layers_out() -> None:

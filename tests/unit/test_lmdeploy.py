@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import read_command
 from kvroom.launchers.launch import launch, shell
+from kvroom.observe.logs.startup import read
+from kvroom.observe.logs.startup_log import StartupLog
+from kvroom.observe.reconcile import reconcile
 from kvroom.planner.plan import plan, work
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB, MIB
@@ -170,3 +174,67 @@ def test_it_does_not_start_without_a_block() -> None:
     made = of(known)
     assert made.verdict.sentence.startswith("Does not start")
     assert "less than one block" in made.verdict.sentence
+
+
+def test_data_parallel_ranks_of_the_pytorch_engine_have_attention_of_their_own() -> None:
+    read = read_command(f"{SERVE} --backend pytorch --dp 4 --tp 4")
+    assert (read.keys["dp"], read.keys.get("tp", 1)) == (4, 1)
+    assert not any("dp" in warning for warning in read.warnings)
+
+
+ASKED = (
+    "2025-11-20 10:00:01,123 - lmdeploy - INFO - async_engine.py:304 - input backend={backend}, "
+    "backend_config={name}(dtype='auto', tp=2, dp=1, session_len=32768, max_batch_size=128, "
+    "cache_max_entry_count=0.7, {more}, quant_policy=8)\n"
+)
+PYTORCH_CACHE = (
+    "2025-11-20 10:00:51,123 - lmdeploy - INFO - base.py:194 - Building CacheEngine with config: \n"
+    "CacheConfig(max_batches=128, block_size=64, num_cpu_blocks=0, num_gpu_blocks=5816, window_size=-1, "
+    "cache_max_entry_count=0.7, max_prefill_token_num=4096, quant_policy=8, device_type='cuda').\n"
+)
+TURBOMIND_CACHE = (
+    "[TM][INFO] [BlockManager] block_size = {size} MB\n"
+    "[TM][INFO] [BlockManager] max_block_count = 5816\n"
+    "[TM][INFO] [BlockManager] chunk_size = 5816\n"
+)
+
+
+def told(text: str) -> StartupLog:
+    return read(io.BytesIO(text.encode()))
+
+
+def test_what_the_pytorch_engine_prints() -> None:
+    asked = ASKED.format(backend="pytorch", name="PytorchEngineConfig", more="block_size=64")
+    log = told(asked + PYTORCH_CACHE)
+    assert log.engine == "lmdeploy"
+    assert log.printed == {"num_blocks": 5816, "block_size": 64, "kv_tokens": 5816 * 64}
+    assert log.question == {
+        "engine": "lmdeploy",
+        "tp": 2,
+        "context_tokens": 32768,
+        "kv_dtype": "int8_per_token_head",
+        "engine_args": {
+            "max_batch_size": 128,
+            "cache_max_entry_count": 0.7,
+            "max_prefill_token_num": 4096,
+            "backend": "pytorch",
+        },
+    }
+    made = reconcile(log, {"model": "llama-3.1-8b", "gpu": "A100-SXM-80"})
+    assert made.predicted["kv_tokens"] > 0
+
+
+@pytest.mark.parametrize(("size", "block"), [("8", None), ("8.250", 8.25 * MIB)])
+def test_what_turbomind_prints(size: str, block: float | None) -> None:
+    more = "cache_block_seq_len=128"
+    asked = ASKED.format(backend="turbomind", name="TurbomindEngineConfig", more=more)
+    log = told(asked + TURBOMIND_CACHE.format(size=size))
+    assert log.printed["kv_tokens"] == 5816 * 128
+    assert log.printed.get("kv_available_bytes") == (block and 5816 * block)
+    assert "backend" not in log.question["engine_args"]
+
+
+def test_what_its_pytorch_engine_refuses_with() -> None:
+    asked = ASKED.format(backend="pytorch", name="PytorchEngineConfig", more="block_size=64")
+    log = told(asked + "RuntimeError: No enough gpu memory for kv cache.\n")
+    assert log.refusals == ("No enough gpu memory for kv cache",)

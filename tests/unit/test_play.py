@@ -13,6 +13,7 @@ class Slots:
     def __init__(self, slots, passes_in_flight=1):
         self.slots = slots
         self.steps_in_flight = passes_in_flight
+        self.queues_idle = False
         self.running = []
         self.waiting = []
 

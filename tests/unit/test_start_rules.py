@@ -45,6 +45,7 @@ OFFLOADED = {"kv_offloading_size": 10, "kv_offloading_backend": "native"}
 MAMBA = "falcon-mamba-7b"
 WHOLE = {"enable_chunked_prefill": False, "max_num_batched_tokens": 8192}
 # rule: (engine's rule, a question that it refuses, one beside it that it lets through)
+OWN = {"method": "draft", "model": "llama-3.2-1b", "num_speculative_tokens": 3}
 CASES: dict[str, tuple[str, Asks, Asks]] = {
     "card": (
         "card",
@@ -252,6 +253,11 @@ CASES: dict[str, tuple[str, Asks, Asks]] = {
         (B8, "H100-SXM", {"engine_version": "0.12.0", **flags(**OFFLOADED)}),
         (B8, "H100-SXM", {"engine_version": "0.14.0", **flags(**OFFLOADED)}),
     ),
+    "a draft model before 0.15": (
+        "draft_model",
+        (B8, "H100-SXM", {"engine_version": "0.13.0", "speculation": OWN}),
+        (B8, "H100-SXM", {"engine_version": "0.15.0", "speculation": OWN}),
+    ),
     "cached states a request apart": (
         "whole_states",
         (MAMBA, "H100-SXM", {"engine_version": "0.12.0", **flags(enable_prefix_caching=True)}),
@@ -269,6 +275,30 @@ def test_a_rule_refuses_and_lets_through(name: str) -> None:
     assert not refused.answer.starts and not refused.plan.verdict.fits
     assert refused.answer.refusals[0].message in refused.plan.verdict.sentence
     assert rule not in [r.rule for r in against(other, card, **more)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "keys", "since", "before"),
+    [
+        ("cache_on_card", {"kv_dtype": "int8_per_token_head"}, "0.20.0", "0.19.0"),
+        ("cache_on_card", {"kv_dtype": "fp16"}, "0.18.0", "0.17.0"),
+        ("cache_on_card", {"engine": "sglang", "kv_dtype": "nvfp4"}, "0.5.5", "0.5.4"),
+        ("drafting", {"engine": "sglang", "speculation": "ngram:3"}, "0.5.3", "0.5.2"),
+        ("drafting", {"engine": "sglang", "speculation": OWN}, "0.5.2", "0.5.1"),
+    ],
+)
+def test_a_word_that_a_release_lacks_is_refused_with_the_one_that_has_it(
+    rule: str, keys: Any, since: str, before: str
+) -> None:
+    found = {r.rule: r for r in against(B8, "B200-SXM", **keys, engine_version=before)}
+    assert since in found[rule].fix
+    assert rule not in {r.rule for r in against(B8, "B200-SXM", **keys, engine_version=since)}
+
+
+def test_a_width_taken_unasked_needs_no_word() -> None:
+    for engine, version in (("vllm", "0.10.2"), ("sglang", "0.5.1")):
+        keys = {"engine": engine, "engine_version": version, "kv_dtype": "bf16"}
+        assert not against(B8, "H100-SXM", **keys)
 
 
 def test_every_rule_is_tried() -> None:

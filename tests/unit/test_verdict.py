@@ -83,3 +83,13 @@ def test_launch_hands_out_nothing_that_the_engine_would_refuse():
     assert refused.value.exit_status == 3
     assert "would hold them" in refused.value.fix
     assert engine_command(work(asked())).argv[:2] == ["vllm", "serve"]
+
+
+def test_measured_weights_keep_their_proportion_in_what_would_hold_them() -> None:
+    measured = {"weights": 100 * 10**9}
+    said = plan(asked(known_bytes=measured)).verdict.reasons[0]
+    assert said.rule == "weights"
+    assert said.fix.startswith("8 of them (tp 8)")
+    narrow = plan(asked(tp=1, known_bytes={"weights": 500 * 10**9})).verdict.reasons[0]
+    assert "fp8" not in narrow.fix
+    assert "tp 8" in narrow.fix

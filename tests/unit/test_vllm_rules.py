@@ -509,9 +509,43 @@ def test_drafts_that_are_looked_up_overlap_since_0_33(release: str, steps: int) 
     assert served_by(made.deployment, made.answer).steps_in_flight == steps
 
 
-def test_a_simulated_pipeline_says_that_its_batches_are_one() -> None:
-    question = {"model": "llama-3.1-70b", "gpu": "H100-SXM:4", "context_tokens": 4096}
-    for stages in (1, 2):
-        made = work(Scenario.from_dict({**question, "pp": stages, "tp": 4 // stages}))
-        notes = served_by(made.deployment, made.answer).warnings
-        assert any("several batches of a pipeline" in note for note in notes) == (stages > 1)
+@pytest.mark.parametrize(
+    ("release", "args", "flight", "every", "depth"),
+    [
+        ("0.14.0", {}, 4, 1, 4),
+        ("0.20.2", {}, 4, 1, 1),
+        ("0.22.0", {"async_scheduling": False}, 4, 1, 4),
+        ("0.23.0", {}, 5, 4, 4),
+        ("0.33.0", {}, 5, 4, 4),
+        ("0.33.0", {"async_scheduling": False}, 4, 1, 4),
+    ],
+)
+def test_batches_in_flight_of_a_pipeline(
+    release: str, args: dict[str, Any], flight: int, every: int, depth: int
+) -> None:
+    """``VllmConfig.max_concurrent_batches`` and ``AsyncScheduler``; on the V1 runner the first stage waits
+    for the tokens of the step before (``_pp_receive_prev_sampled_token_ids_to_input_batch``)."""
+    question = {
+        "model": "llama-3.1-70b",
+        "gpu": "H100-SXM:4",
+        "context_tokens": 4096,
+        "pp": 4,
+        "tp": 1,
+    }
+    made = work(Scenario.from_dict({**question, "engine_version": release, "engine_args": args}))
+    config = served_by(made.deployment, made.answer).setup.config
+    assert (config.steps_in_flight, config.decodes_every, config.depth) == (flight, every, depth)
+
+
+def test_a_model_of_the_v1_runner_is_not_overlapped_in_stages() -> None:
+    question = {
+        "model": "gemma-3-27b",
+        "gpu": "H100-SXM:2",
+        "context_tokens": 4096,
+        "pp": 2,
+        "tp": 1,
+    }
+    for release, flight, depth in (("0.24.0", 2, 1), ("0.33.0", 3, 2)):
+        made = work(Scenario.from_dict({**question, "engine_version": release}))
+        config = served_by(made.deployment, made.answer).setup.config
+        assert (config.steps_in_flight, config.depth) == (flight, depth)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvroom import api
 from kvroom.engines.shortage import INNER, inner
+from kvroom.errors import KvroomError
 from kvroom.observe.logs.startup import read
 from kvroom.observe.reconcile import Reconciliation, reconcile
 from kvroom.units import GIB, MIB
@@ -328,7 +330,7 @@ def test_tracebacks_by_the_thousand_are_no_restarts() -> None:
     assert not any("starts over" in note for note in told.notes)
 
 
-def test_a_traceback_of_no_engine_tells_no_stage() -> None:
+def test_a_traceback_of_no_engine_is_of_none() -> None:
     text = (
         "Traceback (most recent call last):\n"
         '  File "/home/me/train.py", line 3, in main\n'
@@ -336,5 +338,9 @@ def test_a_traceback_of_no_engine_tells_no_stage() -> None:
         "capacity of 23.64 GiB of which 153.69 MiB is free. Including non-PyTorch memory, this process "
         "has 23.47 GiB memory in use.\n"
     )
-    told = of(text, gpu="RTX-4090")
-    assert told.sentence.startswith("It ran out of memory as it started: 224 MiB asked")
+    log = read(io.BytesIO(text.encode()))
+    assert log.engine is None
+    with pytest.raises(
+        KvroomError, match=r"ran out of memory as it started: 224 MiB asked.*no line"
+    ):
+        api.reconcile(log, model="llama-3-8b", gpu="RTX-4090")

@@ -21,6 +21,7 @@ from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.start_rules import (
     StartRefusal,
     StartRule,
+    drafting_refusals,
     length_refusals,
     refusals,
     width_refusals,
@@ -163,6 +164,8 @@ class Engine:
     """How one that is installed is asked itself; None: it cannot be."""
     own_card: bool = False
     """It runs published GGUF files on people's own machines (``optimize.fit``)."""
+    fills_stages: bool = False
+    """Whether each stage of a pipeline has a step of its own at any time, as its scheduler here plays it."""
     one_token_dispatch: bool = False
     """In a step of one token experts are chosen within their kernel; in longer ones tokens are sorted by
     expert first, at a cost a layer."""
@@ -210,6 +213,7 @@ class Engine:
         refused = (
             *self._without_flag(deployment),
             *(() if self.ceiling else width_refusals(deployment, self.support, self.label)),
+            *drafting_refusals(deployment, self.support, self.label),
             *refusals(self.start_rules, deployment),
             *self._too_long(deployment),
         )

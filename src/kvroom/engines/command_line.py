@@ -400,6 +400,10 @@ class CommandLine:
         """(flags, variables) for tiers, as the release has them; nothing where it has none for them."""
         return {}, {}
 
+    def cache_word(self, kv_dtype: str, version: str | None) -> str | None:
+        """What a release calls a cache width; None where it has no word for it."""
+        return self.dtypes.get(kv_dtype, kv_dtype)
+
     def cache_flags(self, kv_dtype: str) -> dict[str, Any]:
         """Flags for a cache width that are not one of ``keys``."""
         return {}

@@ -14,13 +14,18 @@ from typing import Any
 
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.registry import engine_of
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, check_spelling
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import MAX_BYTES, check_int
 
 FORMAT = 1
 RATIOS = ("weights", "activations", "runtime", "graphs")
 """The accounts that a measured one corrects; weights those of the same model only."""
+KEYS = ("kvroom_calibration", "memory", "times")
+ENTRY_KEYS = (
+    "engine", "engine_version", "gpu", "gpus", "accounts", "source", "model", "visible_bytes",
+)  # fmt: skip
+"""What a file and its entries say; a key that is no slip of one of them is another tool's."""
 LEAST, MOST = 0.05, 20.0
 """A ratio outside these says that something else was measured."""
 _FIX = "Give a file that kvroom reconcile --calibrate or kvroom calibrate wrote."
@@ -33,13 +38,19 @@ def check(value: Any, field: str = "calibration") -> Mapping[str, Any]:
     if value["kvroom_calibration"] != FORMAT:
         version = value["kvroom_calibration"]
         raise KvroomError(field, version, f"is a format other than {FORMAT}", _FIX)
+    check_spelling(field, value, KEYS)
+    if not value.keys() & {"memory", "times"}:
+        raise KvroomError(field, list(value), "holds neither memory nor times", _FIX)
     memory = value.get("memory", {})
     entries = memory.get("entries", []) if isinstance(memory, Mapping) else None
     if not isinstance(entries, list | tuple):
         raise KvroomError(f"{field}.memory", memory, "holds no list of entries", _FIX)
+    check_spelling(f"{field}.memory", memory, ("entries",))
     for entry in entries:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("accounts", {}), Mapping):
             raise KvroomError(f"{field}.memory", entry, "is not an entry with accounts", _FIX)
+        check_spelling(f"{field}.memory.entries", entry, ENTRY_KEYS)
+        check_spelling(f"{field}.memory.entries.accounts", entry.get("accounts", {}), RATIOS)
     return value
 
 

@@ -11,12 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from kvroom.errors import KvroomError
+from kvroom.models import catalogue
 from kvroom.scenario.speculation import (
     DEFAULT_TOKENS,
     MOST_TOKENS,
     Speculation,
     SpeculativeDecoding,
 )
+
+HEAD = "PATH_OF_THE_HEAD"
+"""What stands for a head that the question does not name."""
 
 
 class DraftFlags:
@@ -29,8 +33,8 @@ class DraftFlags:
         """What the flags ask for; None where nothing is drafted."""
         return None
 
-    def write(self, speculation: Speculation) -> dict[str, Any]:
-        """The flags that ask for it."""
+    def write(self, speculation: Speculation, version: str | None = None) -> dict[str, Any]:
+        """The flags that ask for it, as the release has them; nothing where it has none."""
         return {}
 
     def head(self, method: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -41,6 +45,8 @@ class DraftFlags:
         self, flags: dict[str, Any], speculation: Speculation, written: Mapping[str, Any]
     ) -> dict[str, Any]:
         """``flags`` with words that mean the same as those of ``written`` replaced by them."""
+        if self.model_flag in flags:
+            flags = flags | {self.model_flag: draft_name(speculation)}
         return flags
 
 
@@ -99,7 +105,8 @@ def from_flags(
 
 def draft_name(speculation: Speculation) -> str:
     """What a flag calls the draft model."""
-    return speculation.model if isinstance(speculation.model, str) else "draft"
+    model = speculation.model
+    return catalogue.loaded_as(model) if isinstance(model, str) else HEAD
 
 
 def draft_tokens(value: Any) -> int:

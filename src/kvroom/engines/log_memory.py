@@ -66,6 +66,7 @@ def memory_shapes(
         if inside not in match["file"]:
             record.settings.setdefault(ELSEWHERE, "")
             return
+        record.lines += 1
         stage = frames.get(match["frame"])
         if stage is not None:
             record.settings[STAGE] = inner(record.settings.get(STAGE, ""), stage)
@@ -102,6 +103,7 @@ def memory_shapes(
             '", line ',
             r'File "(?P<file>[^"]*)", line \d+, in (?P<frame>\w+)',
             quiet=True,
+            common=True,
             read=frame,
         ),
         Shape(

@@ -59,6 +59,8 @@ class EngineScheduler(Protocol):
 
     steps_in_flight: int
     """Steps that may be scheduled before the output of the first is there."""
+    queues_idle: bool
+    """Whether a step that computes nothing takes a place among those in flight."""
 
     @property
     def running_count(self) -> int:

@@ -102,6 +102,12 @@ class ServingRules:
         return self.setup.config.steps_in_flight
 
     @property
+    def depth(self) -> int:
+        """Steps that are in the stages of a pipeline at once; 0: it has none, or is played as one step."""
+        config = self.setup.config
+        return config.depth if config.stages > 1 else 0
+
+    @property
     def name_tokens(self) -> int:
         """How many tokens of a prompt its cache tells apart."""
         if self.own is not None:

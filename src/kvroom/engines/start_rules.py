@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kvroom.answer.verdict import Reason
 from kvroom.engines.flags import plain_args, switch
-from kvroom.engines.releases import Release
+from kvroom.engines.releases import Release, shown
 from kvroom.engines.support import Support, weights_need
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.tensors import Tensor
@@ -160,13 +160,40 @@ def width_refusals(deployment: Deployment, support: Support, label: str) -> Iter
         )
     asked = deployment.kv_asked if deployment.kv_asked == "auto" else deployment.kv.name
     need = support.cache.get(asked)
-    if need is not None and need.refuses and (why := need.refusal(label, version, device)):
+    if need is None or by_auto(deployment):
+        return
+    older = need.too_old(label, version)
+    if why := older or (need.refusal(label, version, device) if need.refuses else None):
+        later = f"{label} {shown(need.since)} or later, or " if older and need.since else ""
         yield StartRefusal(
             rule="cache_on_card",
             message=f"{label} keeps no {asked} cache here: {why}",
-            fix="kv_dtype auto",
+            fix=f"{later}kv_dtype auto",
             source=need.source,
             key="kv_dtype",
+        )
+
+
+def by_auto(deployment: Deployment) -> bool:
+    """Whether the cache width that is asked for is the one that is taken unasked: the model's own."""
+    own = deployment.weights.quantisation.kv_dtype
+    return own is None and deployment.kv.name == deployment.model.dtype
+
+
+def drafting_refusals(
+    deployment: Deployment, support: Support, label: str
+) -> Iterator[StartRefusal]:
+    """A way of drafting that the release of an engine called ``label`` does not have."""
+    method = deployment.speculation.method if deployment.speculation else ""
+    need = support.drafting.get(method)
+    if need is not None and (why := need.too_old(label, deployment.version)):
+        later = f"{label} {shown(need.since)} or later" if need.since else "a later release"
+        yield StartRefusal(
+            rule="drafting",
+            message=f"{label} has no {method} drafting here: {why}",
+            fix=f"{later}, or no speculation",
+            source=need.source,
+            key="speculation",
         )
 
 

@@ -53,12 +53,18 @@ class Requirement:
         if self.checkpoint:
             yield self.checkpoint
 
-    def refusal(self, label: str, version: str | None, device: Device) -> str | None:
-        """Why ``device`` or ``version`` rules it out; None where nothing known does."""
+    def too_old(self, label: str, version: str | None) -> str | None:
+        """Why ``version`` rules it out; None where nothing known does."""
         if self.since is not None and version:
             release, warning = nearest_release(label, version, (0, 0, 0), FAR)
             if not warning and release < self.since:
                 return f"{label} {version} is older than {shown(self.since)}"
+        return None
+
+    def refusal(self, label: str, version: str | None, device: Device) -> str | None:
+        """Why ``device`` or ``version`` rules it out; None where nothing known does."""
+        if older := self.too_old(label, version):
+            return older
         if self.capability is None or device.vendor == "none":
             return None
         if device.vendor == "nvidia" and device.compute_capability is not None:

@@ -62,6 +62,7 @@ class ServedRequest:
         "last_token_ps",
         "mamba_states",
         "new_tokens",
+        "next_decode",
         "num_blocks",
         "num_cached_tokens",
         "num_computed_tokens",
@@ -132,6 +133,8 @@ class ServedRequest:
         """Of steps whose output is not there yet."""
         self.stale_tokens = 0
         """In-flight tokens of before a preemption."""
+        self.next_decode = 0
+        """The call of the scheduler from which on it may decode, where decodes are spread over a pipeline."""
         self.junction = 0
         """Where a prefix shared with others ends that not every group has cached."""
         self.alone_preempted = 0

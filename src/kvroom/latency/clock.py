@@ -108,6 +108,11 @@ class StepClock:
     verified: int = 1
     tokens_a_step: float = 1.0
     stages: int = 1
+    parts: tuple[StepClock, ...] = ()
+    """Of a pipeline: the clocks of its stages, each for steps of its own."""
+    handover_ps: int = 0
+    handover_token_ps: int = 0
+    """From one stage to the next, in every step and for each of its tokens."""
     hosted_ps: float = 0.0
     """What a request takes of the host, where that works while the card reads and launches."""
     launch_ps: float = 0.0
@@ -187,6 +192,31 @@ class StepClock:
         total += sum(reach.context_ps * reach.read_after(ones) for reach in self.reaches)
         return total + sum(self.chunk_ps(start, tokens) for start, tokens in chunks)
 
+    def tokens_of(self, work: Sequence[tuple[int, int]]) -> int:
+        """Tokens that a step of this ``work`` (see ``ps``) computes."""
+        return sum(self.verified if tokens == 1 else tokens for _, tokens in work)
+
+    def each_ps(self, work: Sequence[tuple[int, int]]) -> list[int]:
+        """The step of ``work`` (see ``ps``) in each of its stages."""
+        ones = [start for start, tokens in work if tokens == 1]
+        chunks = [(start, tokens) for start, tokens in work if tokens > 1]
+        requests, tokens, prompts = len(ones), sum(many for _, many in chunks), len(chunks)
+        read: dict[int | None, int] = {}
+        found: list[int] = []
+        for part in self.parts:
+            spent = (
+                part.mixed_ps(requests, tokens, prompts) if prompts else part.decode_ps(requests)
+            )
+            for reach in part.reaches:
+                back = read.get(reach.tokens)
+                if back is None:
+                    back = read[reach.tokens] = reach.read_after(ones)
+                spent += reach.context_ps * back
+            for start, many in chunks:
+                spent += part.chunk_ps(start, many)
+            found.append(spent)
+        return found
+
     def joint_ps(self, works: Sequence[tuple[StepClock, Sequence[tuple[int, int]]]]) -> int:
         """A step of ranks that share experts, each with its clock and its ``work`` (see ``ps``): that of the
         busiest, but for the experts, where the tokens of all meet. Who has none computes a dummy token."""
@@ -214,6 +244,20 @@ class _Rate:
 
 
 def step_clock(clock: Clock) -> StepClock:
+    """The clock of one data-parallel replica of ``clock``'s deployment, with those of its stages."""
+    spread = _step_clock(clock)
+    if spread.stages == 1:
+        return spread
+    fixed_s = clock.handover_s(0)
+    return replace(
+        spread,
+        parts=tuple(map(_step_clock, clock.by_stage)),
+        handover_ps=round(fixed_s * PS_PER_S),
+        handover_token_ps=round((clock.handover_s(1) - fixed_s) * PS_PER_S),
+    )
+
+
+def _step_clock(clock: Clock) -> StepClock:
     """The clock of one data-parallel replica of ``clock``'s deployment.
 
     Chunked attention counts as a window of half a chunk, what it reads on average. A pipeline's stages

@@ -9,6 +9,7 @@ over the link.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, exp, log1p
 
 from kvroom.models.dtypes import Dtype
@@ -52,6 +53,16 @@ class HostReads:
     layers: int = 0
     computed: bool = True
     batch_tokens: int = 512
+
+    def part(self, parts: int) -> HostReads:
+        """One of so many equal parts, each read by another stage of a pipeline."""
+        return replace(
+            self,
+            dense_bytes=self.dense_bytes / parts,
+            experts=tuple((size / parts, n, k) for size, n, k in self.experts),
+            params=self.params / parts,
+            layers=ceil(self.layers / parts),
+        )
 
     def weights_s(self, tokens: float, chunks: float = 1.0) -> float:
         """Seconds that a step of ``tokens`` tokens, computed in ``chunks``, waits for weights there."""

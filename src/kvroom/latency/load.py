@@ -46,6 +46,8 @@ CHUNK_TOKENS = 8192
 """Prompt tokens that an engine computes in one step, unless it is told otherwise."""
 STEEP = 0.95
 """How steep a line through two points of a search is taken at most."""
+PROMPT_PARTS = 8
+"""Parts of prompts by length, each taken at its mean."""
 MANY = 64
 """Prompts a step from which on every step is taken as the mean one."""
 NEARLY = 0.999
@@ -111,6 +113,7 @@ class Load:
     deployment, which share them evenly.
     ``chunk_tokens`` are computed in one step at most, prompts in steps of their own where ``apart`` (SGLang);
     ``steps_ahead`` steps are scheduled before the one that runs is over (1 with asynchronous scheduling).
+    ``depth`` steps are in the stages of a pipeline at once, each with other requests (0: it steps as one).
     ``spread``: the users do not all begin at once. ``in_step``: all answers and pauses are of one length, so
     users who once met stay together.
     """
@@ -130,6 +133,7 @@ class Load:
     below: tuple[Below, ...] = ()
     chunk_tokens: int = CHUNK_TOKENS
     steps_ahead: int = 0
+    depth: int = 0
     apart: bool = False
     in_step: bool = False
 
@@ -342,7 +346,9 @@ def _found(length: Length, kept_s: float) -> Length:
 def _served(clock: Clock, load: Load, near: float | None) -> Times:
     if load.static:
         return static_batch(clock, load)
-    model = LoadModel(clock=step_clock(clock), load=load, dp=clock.work.layout.dp * load.replicas)
+    steps = step_clock(clock)
+    kind = PipelineModel if load.depth and steps.parts else LoadModel
+    model = kind(clock=steps, load=load, dp=clock.work.layout.dp * load.replicas)
     model = replace(model, first_s=clock.k.first_s, intake_steps=clock.k.wait, start=clock.k.burst)
     if load.requests_per_s is None:
         return model.closed_loop(load.users, near)
@@ -396,6 +402,9 @@ class LoadModel:
     first_s: float = 0.0
     intake_steps: float = 0.0
     start: float = 0.0
+
+    batches = 1
+    """Steps in which those who decode take part in turn."""
 
     @property
     def _dealt(self) -> bool:
@@ -520,7 +529,7 @@ class LoadModel:
             others = min(others, (slots - 1) / running)  # who waits is met by nobody
             beside = min(max(1.0, slots), 1 + others * decoding)
             most = self.prompts_at_most(beside)
-            elsewhere = min(decoding / self.decode_steps, most)
+            elsewhere = min(decoding / self.decode_steps, most * self.batches)
             prompts = others * elsewhere
             whole = self.mean_step_s(beside, prompts, elsewhere=elsewhere)
             own, queued = self._first_s(beside, prompts, most, others * running, elsewhere)
@@ -644,7 +653,7 @@ class LoadModel:
             slope = (settled - before[1]) / (decoding - before[0]) if before else 0.0
             slope = min(max(slope, 0.0), STEEP)
             before = decoding, settled
-            decoding = settled + (settled - decoding) * slope / (1 - slope)
+            decoding = max(0.0, settled + (settled - decoding) * slope / (1 - slope))
         assert steps is not None  # of the last round
         own, queued = self._arrived(decoding, rate, prompt, steps)
         waiting = _beyond(decoding, slots, self.load.slots_deviation / sqrt(self.dp))
@@ -697,7 +706,7 @@ class LoadModel:
         return (
             self._dealt_steps(decoding, rate, most)
             if self._dealt
-            else self._own_steps(decoding, rate, most)
+            else self._own_steps(decoding, rate, most * self.batches)
         )
 
     def _own_steps(self, decoding: float, rate: float, most: float) -> OpenSteps | None:
@@ -903,8 +912,214 @@ class LoadModel:
 
     def _most(self) -> int:
         """Requests that can be served at once: each decodes a token of a step's budget at least."""
-        budget = self.load.chunk_tokens // self.clock.verified * self.dp
+        budget = self.load.chunk_tokens // self.clock.verified * self.batches * self.dp
         return max(1, int(min(self.load.slots, budget)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineModel(LoadModel):
+    """A rank whose requests take turns in the steps of a pipeline: here a step is a round of ``batches``, in
+    which each decodes once.
+
+    Every step takes as long in one stage as in the next, nearly, and none overtakes. So one with a prompt
+    holds up a round as long as it is on its way through all stages, and others with prompts that are in them
+    with it only as long as in one (the last passage of a grid whose rows are steps and whose columns are
+    stages).
+    """
+
+    @property
+    def batches(self) -> int:  # type: ignore[override]
+        """Steps that are in the pipeline at once."""
+        return self.load.depth
+
+    @cached_property
+    def _parts(self) -> tuple[LoadModel, ...]:
+        return tuple(
+            LoadModel(clock=clock, load=self.load, dp=self.dp) for clock in self.clock.parts
+        )
+
+    def _each(self, decoding: float) -> float:
+        """Requests that decode in one step of so many."""
+        return decoding / min(max(1.0, decoding), self.batches)
+
+    def step_s(self, decoding: float, prompts: float = 0.0) -> float:
+        """A round in which so many decode, whose every step computes ``prompts`` whole prompts."""
+        return self._round_s(self._each(decoding), prompts, decoding >= self.batches)
+
+    def _round_s(self, each: float, prompts: float, full: bool) -> float:
+        """A round of steps in each of which so many decode; ``full``: there is one for every stage."""
+        clock = self.clock
+        stages = [part.step_s(each, prompts) for part in self._parts]
+        tokens = clock.verified * each + prompts * self.computed_tokens
+        handed = clock.handover_ps + clock.handover_token_ps * tokens
+        way = sum(stages) + (len(stages) - 1) * handed / PS_PER_S
+        return max(way, self.batches * max(stages)) if full else way
+
+    def prompts_at_most(self, decoding: float) -> float:
+        """Prompts that the token budget of a step computes beside its share of so many that decode."""
+        return super().prompts_at_most(self._each(decoding))
+
+    def mean_step_s(
+        self, decoding: float, prompts: float, own: float = 0.0, elsewhere: float | None = None
+    ) -> float:
+        """The mean round in which ``prompts`` begin (Poisson in each step); with ``own`` the way of the step
+        that computes them."""
+        if own:
+            return self.step_s(decoding, own + prompts / self.batches)
+        return self.batches * self._gap_s(decoding, prompts)[0]
+
+    def _gap_s(self, decoding: float, prompts: float) -> tuple[float, float]:
+        """The mean time between the ends of two steps, and what is left of one at any time.
+
+        The longest way through the grid goes from step to step in one stage, stays in all of them with a step
+        that is longer than the mean, and passes over as many of those behind it.
+        """
+        slots, plain = self.batches, self.step_s(decoding) / self.batches
+        if prompts < 1e-9:
+            return plain, plain / 2
+        most = self.prompts_at_most(decoding)
+        begun = prompts / slots
+        if begun >= NEARLY * most:
+            full = self._full_step_s(decoding)
+            return full, full / 2
+        met = self._met(begun)
+        while (
+            begun > most / 4
+        ):  # prompts that fill several steps leave fewer for others to begin in
+            before, begun = (
+                begun,
+                prompts
+                / slots
+                * (1 + sum(share * max(0.0, size / most - 1) for share, size in met)),
+            )
+            met = self._met(begun)
+            if begun - before <= AT_MOST * begun:
+                break
+        ref = min(most, sum(share * size for share, size in met) / sum(share for share, _ in met))
+        slope = (self.step_s(decoding, ref) / slots - plain) / ref
+        steps = [(1 - sum(share for share, _ in met), 1.0, plain)]
+        steps += [(x, max(1.0, size / most), plain + slope * min(size, most)) for x, size in met]
+        mean = 0.0
+        for _ in range(KEPT_ROUNDS):
+            weights = [x * (max(slots, n) if long > mean else n) for x, n, long in steps]
+            spent: float = sum(map(mul, weights, (long for _, _, long in steps)))
+            before, mean = mean, spent / sum(weights)
+            if mean - before <= CLOSE * mean:
+                break
+        squares = 0.0
+        for share, n, long in steps:
+            gap = max(long, slots * long - (slots - 1) * plain) if long > mean else long
+            squares += share * (gap**2 + (n - 1) * long**2)
+        return mean, squares / mean / 2 / sum(share * n for share, n, _ in steps)
+
+    def _met(self, prompts: float) -> list[tuple[float, float]]:
+        """Chances of what begins in a step where ``prompts`` do on average, in prompts of mean length."""
+        spread = self._prompt_variation
+        if prompts > MANY:
+            return [(1.0, prompts)]
+        chance = exp(-prompts)
+        found: list[tuple[float, float]] = []
+        for many in range(1, ceil(prompts + 6 * sqrt(prompts)) + 2):
+            chance *= prompts / many
+            if many == 1:
+                found += [(chance * share, size) for share, size in self._prompt_parts]
+                continue
+            away = sqrt(3 * many * spread)
+            if 0 < away < many:
+                found += [(chance / 6, many - away), (chance / 6, many + away)]
+                chance_of_mean = chance * 2 / 3
+            else:
+                chance_of_mean = chance
+            found.append((chance_of_mean, float(many)))
+        return found
+
+    @cached_property
+    def _prompt_parts(self) -> list[tuple[float, float]]:
+        """Shares of prompts by length, with the mean of each over that of all."""
+        each = sorted(length.computed / self.computed_tokens for length in self.load.lengths)
+        parts = min(len(each), PROMPT_PARTS) if self._prompt_variation else 1
+        cuts = [len(each) * part // parts for part in range(parts + 1)]
+        return [
+            ((high - low) / len(each), sum(each[low:high]) / (high - low))
+            for low, high in pairwise(cuts)
+        ]
+
+    @cached_property
+    def _prompt_variation(self) -> float:
+        """The squared coefficient of variation of a prompt's tokens."""
+        mean = self.computed_tokens
+        return sum((x.computed / mean - 1) ** 2 for x in self.load.lengths) / len(self.load.lengths)
+
+    def _first_s(
+        self, decoding: float, others: float, most: float, running: float, elsewhere: float
+    ) -> tuple[float, float]:
+        """As of a rank without stages; what is ahead is a step and not a round."""
+        gap, _ = self._gap_s(decoding, others)
+        share = others / self.batches
+        own = self._way_s(decoding, min(share, max(0.0, most - 1)))
+        queued = (self.load.steps_ahead - self.batches + 1) * min(1.0, running) * gap
+        full = min(NEARLY, share / most)
+        before = _backlog(full, most) + (full / 2 if most < 1 else 0.0)
+        return own, queued + min(before, running / 2 / most) * self._full_step_s(decoding)
+
+    def _way_s(self, decoding: float, company: float) -> float:
+        """From the start of the step that computes a prompt to the end of its last one."""
+        most = self.prompts_at_most(decoding)
+        chunks = ceil(1 / most)
+        way = self.step_s(decoding, min(most, 1 + company))
+        return way + (chunks - 1) * self._full_step_s(decoding)
+
+    def _full_step_s(self, decoding: float) -> float:
+        """A step whose token budget is used up, in one stage."""
+        return self.step_s(decoding, self.prompts_at_most(decoding)) / self.batches
+
+    def _rest_s(self, decoding: float, prompts: float, most: float, busy: float) -> float:
+        running = 1 - exp(-busy)
+        return self.load.thinking_ratio * running * self._gap_s(decoding, prompts)[1]
+
+    def _arrived(
+        self, decoding: float, rate: float, prompt: float, steps: OpenSteps
+    ) -> tuple[float, float]:
+        prompts = rate * steps.mean_s
+        most = self.prompts_at_most(decoding)
+        gap, rest = self._gap_s(max(1.0, decoding), prompts)
+        busy = min(1.0, decoding)
+        ahead = busy * (self.load.steps_ahead - self.batches + 1) * gap
+        full = self._full_step_s(decoding)
+        queued = busy * rest + ahead + _backlog(min(NEARLY, rate * full / most), most) * full
+        queued += self._fetching_s(gap, decoding)
+        company = min(max(0.0, most - 1), rate * (busy * rest + ahead))
+        return self._way_s(decoding, company), queued
+
+    def _together(self, users: float, spread: Times) -> Times:
+        """As of a rank without stages; a group's prompts follow those of the one before in the stages."""
+        slots = self.batches
+        most = self.prompts_at_most(users)
+        group = min(users, max(1.0, most))
+        groups = users / group
+        steps = min(groups, float(slots))
+        each, filled = users / steps, groups >= slots
+        full = self._round_s(max(0.0, each - group), group, filled)
+        decode = self._round_s(each, 0.0, filled)
+        more = max(0.0, full - decode) / slots
+        chunks = ceil(1 / most)
+        own = full + (chunks - 1) * self._full_step_s(users)
+        ahead = (1 - 1 / groups) * (self.load.steps_ahead - slots + 1) * full / slots
+        ahead += self._fetching_s(full, groups - 1)
+        met = (groups - 1) / self.decode_steps
+        tpot = decode + met * more
+        loop = own + ahead + self.decode_steps * tpot + self.load.think_s + spread.no_room_s
+        return replace(
+            spread,
+            tpot_s=tpot,
+            step_s=decode,
+            prompts_a_step=met,
+            prompt_s=more,
+            own_s=own,
+            queued_s=ahead,
+            requests_per_s=self.load.users / loop,
+            together_s=max(0.0, own + ahead - spread.own_s - spread.queued_s),
+        )
 
 
 def _backlog(full: float, most: float) -> float:

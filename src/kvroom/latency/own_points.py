@@ -14,7 +14,7 @@ from math import exp, hypot, log, log1p, sqrt
 from typing import Any, NamedTuple
 
 from kvroom.engines.corrections import check
-from kvroom.errors import KvroomError, did_you_mean, nearest
+from kvroom.errors import KvroomError, check_spelling, did_you_mean, nearest
 from kvroom.hardware import catalogue as hardware
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import SPREAD, Load, lengths_of, served
@@ -78,6 +78,7 @@ def points_for(value: Any, deployment: Deployment, model: Any) -> list[Mapping[s
         isinstance(point, Mapping) for point in points
     ):
         raise KvroomError("calibration.times", times, "holds no list of points", _FIX)
+    check_spelling("calibration.times", times, ("points",))
     for point in points:
         _check(point)
     return [

@@ -114,6 +114,8 @@ class Rates:
     """Whether reading runs beside arithmetic: a GPU's asynchronous copies do, a CPU core's loads do not."""
     one_token_dispatch: bool = False
     """A step of one token chooses experts within their kernel (``Engine.one_token_dispatch``)."""
+    fills_stages: bool = False
+    """Each stage of a pipeline has a step of its own at any time (``Engine.fills_stages``)."""
     schedules_ahead: bool = False
     """The host's work on requests is done while the card reads and launches (``schedules_ahead``)."""
 
@@ -124,6 +126,7 @@ class Rates:
         narrow_dtype: str,
         *,
         one_token_dispatch: bool = False,
+        fills_stages: bool = False,
         schedules_ahead: bool = False,
     ) -> Rates | None:
         """The rates of ``device`` with narrow matrices multiplied in ``narrow_dtype``; None where its
@@ -142,6 +145,7 @@ class Rates:
             link_bytes_per_s=link.bytes_per_s if link else HOST_LINK_BYTES_PER_S,
             overlaps=device.vendor != "cpu",
             one_token_dispatch=one_token_dispatch,
+            fills_stages=fills_stages,
             schedules_ahead=schedules_ahead,
         )
 
@@ -199,6 +203,8 @@ class Terms:
     step_s: float
     draft_s: float
     host_s: float = 0.0
+    uneven_s: float = 0.0
+    """What other stages of a pipeline wait for the slowest."""
 
     @property
     def seconds(self) -> float:
@@ -213,6 +219,7 @@ class Terms:
             + self.step_s
             + self.draft_s
             + self.host_s
+            + self.uneven_s
         )
 
 
@@ -250,6 +257,32 @@ class Clock:
             if drafting is None or not drafting.schedule
             else replace(self, drafting=drafting.at(requests))
         )
+
+    @cached_property
+    def by_stage(self) -> list[Clock]:
+        """The clock of each stage of a pipeline by itself, without the hand-overs: the last one selects
+        tokens, drafts and takes what a step takes but once."""
+        work, last = self.work, len(self.work.stages) - 1
+        plain = replace(self.k, step_s=0.0, request_s=0.0, token_s=0.0)
+        layout = replace(work.layout, pp=1, stage_layers=())
+        return [
+            replace(
+                self,
+                work=replace(work, stages=(stage,), layout=layout),
+                k=self.k if place == last else plain,
+                drafting=self.drafting
+                if place == last or self.drafting is None
+                else replace(self.drafting, work=None),
+                host=self.host.part(last + 1) if self.host else None,
+            )
+            for place, stage in enumerate(work.stages)
+        ]
+
+    def handover_s(self, tokens: float) -> float:
+        """Seconds from one stage of a pipeline to the next with so many tokens."""
+        sent = self.work.hidden_size * ACTIVATION_BYTES * tokens
+        rate = self.k.link_eta * self.rates.link_bytes_per_s
+        return self.k.scale * (sent / rate + self.k.stage_s)
 
     def drafts(self, tokens: int) -> Clock:
         """The clock of steps that draft only so many tokens of each request."""
@@ -323,9 +356,20 @@ class Clock:
         return work
 
     def decode(self, requests: float, attention: Sequence[Attention]) -> Terms:
-        """A decode step of ``requests`` (whole deployment) equal ones, each with ``attention``."""
-        each = requests / (self.work.layout.dp * self.work.layout.pp)
-        return self._terms(each, 0.0, [a.times(each) for a in attention])
+        """A decode step of ``requests`` (whole deployment) equal ones, each with ``attention``; in a pipeline
+        a round, in which its stages work on as many steps, each with its share of the requests."""
+        here, stages = requests / self.work.layout.dp, self.work.layout.pp
+        each = here / stages
+        if self.rates.fills_stages:
+            each = max(min(1.0, here), each)
+        terms = self._terms(each, 0.0, [a.times(each) for a in attention])
+        if stages == 1 or here < stages or not self.rates.fills_stages:
+            return terms
+        slowest = max(
+            clock._terms(each, 0.0, [a.times(each)]).seconds
+            for clock, a in zip(self.by_stage, attention, strict=True)
+        )
+        return replace(terms, uneven_s=max(0.0, stages * slowest - terms.seconds))
 
     def decode_s(self, requests: float, tokens: int) -> float:
         """Seconds of a decode step of ``requests`` of ``tokens`` tokens each."""

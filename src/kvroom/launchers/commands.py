@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvroom.engines.command_line import AskedTiers, unset_variable
-from kvroom.engines.drafting import speculation_of
+from kvroom.engines.drafting import draft_name, speculation_of
 from kvroom.engines.registry import command_lines, engine_of
 from kvroom.errors import KvroomError
 from kvroom.launchers.flag_words import FlagReader
@@ -243,7 +243,7 @@ def _told_drafting(start: Start, keys: Mapping[str, Any], said: Any) -> Any:
         return None
     if found is None:
         return "none" if drafts.write(wanted) else None
-    ours, theirs = ((each.method, each.tokens, each.model) for each in (wanted, found))
+    ours, theirs = ((each.method, each.tokens, draft_name(each)) for each in (wanted, found))
     return None if ours == theirs else f"{found.method} of {found.tokens} tokens"
 
 

@@ -14,10 +14,11 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from kvroom.engines.command_line import AskedTiers, CommandLine
-from kvroom.engines.drafting import from_flags, speculation_of
+from kvroom.engines.drafting import HEAD, draft_name, from_flags, speculation_of
 from kvroom.engines.flags import plain_name
 from kvroom.engines.registry import command_lines, engine_of
 from kvroom.engines.releases import published
+from kvroom.engines.start_rules import by_auto
 from kvroom.errors import KvroomError, StartRefused, as_sentence, did_you_mean
 from kvroom.hardware.node import CARDS_A_MACHINE
 from kvroom.models import catalogue
@@ -28,6 +29,7 @@ from kvroom.records import dataclass
 from kvroom.scenario.offload import from_flags as tiers_of_flags
 from kvroom.scenario.offload import parse_tiers
 from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.speculation import WITH_MODEL
 from kvroom.simulator.offload_tiers import BlockBytes
 from kvroom.units import ceil_div
 
@@ -262,8 +264,14 @@ def _flags(
     for key, names in line.keys.items():
         value = getattr(scenario, key)
         if key == "kv_dtype":
-            value = None if value == "auto" else line.dtypes.get(value, value)
-            stated_keys.add(key)
+            need = engine_of(line.engine).support.cache.get(workings.deployment.kv.name)
+            unknown = need is not None and need.too_old(line.label, scenario.engine_version)
+            if unknown and by_auto(workings.deployment):
+                value = None  # the release has no word for what it takes unasked
+            else:
+                asked = value != "auto"
+                value = line.cache_word(value, scenario.engine_version) if asked else None
+                stated_keys |= {key} if value is not None or not asked else set()
         elif key == "context_tokens" or value > 1:
             stated_keys.add(key)
             if key == "context_tokens" and scenario.engine_args.get(names[0]) is not None:
@@ -286,7 +294,8 @@ def _flags(
         scenario.speculation, engine_of(scenario.engine).draft_flags, scenario.engine_args
     )
     if drafting is not None and drafting.field == "speculation":
-        flags |= engine_of(line.engine).draft_flags.write(drafting)
+        drafts = engine_of(line.engine).draft_flags
+        flags |= drafts.write(drafting, scenario.engine_version)
     flags |= {plain_name(key): value for key, value in scenario.engine_args.items()}
     return {
         key: value
@@ -304,13 +313,7 @@ def model_word(model: str | dict[str, Any]) -> str:
         )  # fmt: skip
     if model.endswith(("/config.json", "model.safetensors.index.json")):
         return str(PurePosixPath(model).parent)
-    try:
-        served = catalogue.hub_id(model)
-    except KvroomError:
-        return model
-    return (
-        model if "/" in model and served.lower() != model.lower() else served
-    )  # as it was asked for
+    return catalogue.loaded_as(model)
 
 
 def _times(scenario: Scenario, command: CommandLine) -> int:
@@ -331,6 +334,7 @@ def _notes(workings: Workings, scenario: Scenario, command: CommandLine) -> tupl
     if scenario.weight_dtype not in (None, "bf16", "fp16") and not command.narrows(scenario, model):
         notes.append(f"needs a checkpoint of this model in {scenario.weight_dtype}")
     notes += command.notes(scenario, model)
+    notes += _drafting_notes(scenario, command)
     if scenario.speculation and scenario.speculation.max_concurrency is not None:
         notes.append("no flag here says speculation's max_concurrency: set the engine's own")
     if (times := _times(scenario, command)) > 1:
@@ -341,6 +345,18 @@ def _notes(workings: Workings, scenario: Scenario, command: CommandLine) -> tupl
         if getattr(scenario, key) is not None:
             notes.append(f"{key} is not written: this starts one copy of the deployment")
     return tuple(notes)
+
+
+def _drafting_notes(scenario: Scenario, command: CommandLine) -> Iterator[str]:
+    """What the engine's flags do not say of how tokens are drafted."""
+    flags = engine_of(command.engine).draft_flags
+    drafting = speculation_of(scenario.speculation, flags, scenario.engine_args)
+    if drafting is None or drafting.field != "speculation":
+        return
+    if not flags.write(drafting, scenario.engine_version):
+        yield f"speculation is not written: kvroom knows no flag of {command.label} for {drafting.method}"
+    elif drafting.method in WITH_MODEL and draft_name(drafting) == HEAD:
+        yield f"put the path of the {drafting.method} head in place of {HEAD}"
 
 
 def shell(start: Launch) -> str:

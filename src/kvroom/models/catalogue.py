@@ -81,6 +81,16 @@ def hub_id(name: str) -> str:
     return str(entry["id"])
 
 
+def loaded_as(name: str) -> str:
+    """What an engine loads for ``name``: its hub id, as it was asked for where that is one; a name that is
+    not known stands for itself."""
+    try:
+        served = hub_id(name)
+    except KvroomError:
+        return name
+    return name if "/" in name and served.lower() != name.lower() else served
+
+
 def config_of(name: str) -> Mapping[str, Any]:
     """The shape keys of the model's published config."""
     config: Mapping[str, Any] = entry_of(name)["config"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, is_slip
 from kvroom.units import check_float, check_int
 
 MAX_LAYERS = 10_000
 MAX_WIDTH = 10_000_000
 """Above every published width and vocabulary by more than tenfold; a larger one is a slip."""
 
+LONG = 8
+"""Letters of a key from which on one that is like it is the same key misspelt."""
 _REQUIRED: Any = object()
 
 
@@ -74,12 +76,29 @@ class Config:
                     "is missing from the model's config",
                     f"Add it{' (also known as ' + ', '.join(names[1:]) + ')' if names[1:] else ''}.",
                 )
+            self._check_spelling(names)
             value = default
         return check_int(self.field(*names), value, low=low, high=high)
 
     def maybe_integer(self, *names: str, low: int = 1, high: int = MAX_WIDTH) -> int | None:
         """A whole number within ``low … high``, or None where no such key has a value."""
-        return self.integer(*names, low=low, high=high) if self.has(*names) else None
+        if not self.has(*names):
+            self._check_spelling(names)
+            return None
+        return self.integer(*names, low=low, high=high)
+
+    def _check_spelling(self, names: Sequence[str]) -> None:
+        """Refuse a key that is a slip of the pen from one of ``names``, of which the file has none: what it
+        says would count for nothing."""
+        if any(name in self.raw for name in names):
+            return
+        for key in self.raw:
+            for name in names:
+                other = len(key) == len(name) and sorted(key) != sorted(name)
+                # Short names, and those with another letter in one place, are other authors' keys.
+                if len(name) >= LONG and not other and is_slip(key, name):
+                    why, fix = "is no key of a model's config", f"Did you mean {name}?"
+                    raise KvroomError(self.path + key, self.raw[key], why, fix)
 
     def number(self, *names: str, default: float, low: float = 0.0, high: float = 1e9) -> float:
         """A finite number within ``low … high``."""

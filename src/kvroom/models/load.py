@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kvroom.errors import KvroomError, did_you_mean, nearest
+from kvroom.errors import KvroomError, check_spelling, did_you_mean, nearest
 from kvroom.models import catalogue, hf, names, weight_dtypes
 from kvroom.models.files import MAX_JSON_BYTES, Stamp, decode, read_bytes, read_json, stamp
 from kvroom.models.spec import ModelSpec
@@ -88,6 +88,7 @@ def with_overrides(
     config, reading = config_of(model, paths=paths)
     if not isinstance(config, Mapping):
         return None
+    check_spelling("overrides", overrides, tuple(config))
     spec = _by_value({"config": _merged(config, overrides)})
     if reading is not None:
         spec = _stored_as(spec, reading, str(model))

@@ -15,6 +15,13 @@ from kvroom.records import dataclass
 _HOSTS = re.compile(
     r"^(?:hf://|https?://)?(?:www\.)?(?:huggingface\.co|hf\.co|modelscope\.cn/models)/|^hf://"
 )
+
+
+def is_page(address: str) -> bool:
+    """Whether an address is a model's page of a hub."""
+    return _HOSTS.match(address) is not None
+
+
 _CACHED = re.compile(r"models--([^/\\]+?)--([^/\\]+)")
 _SNAPSHOT = re.compile(
     r"^(snapshots|main|refs|blobs|[0-9a-f]{32,64}|model|models|weights|checkpoints?|hf|gguf)$"

@@ -29,6 +29,7 @@ from kvroom.launchers.unit_files import kind_of
 from kvroom.launchers.yaml_documents import TextUnread
 from kvroom.models.load import load
 from kvroom.observe.check_remedy import remedy
+from kvroom.observe.logs.startup import read_bytes
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.simulate import Objective, parse_slo
 from kvroom.records import dataclass
@@ -177,6 +178,16 @@ LAYOUT = ("tp", "pp", "dp", "ep", "dcp")
 GPUS_SOURCE = "the file's own count of GPUs"
 
 
+def is_log(text: str) -> bool:
+    """Whether a text is what an engine, or a program without room, wrote."""
+    log = read_bytes(text.encode(errors="replace"))
+    return log.engine is not None or log.shortage is not None
+
+
+def _log(name: str) -> KvroomError:
+    return KvroomError(name, None, "is a log, and starts nothing", "Read it: kvroom reconcile")
+
+
 def expectations(text: str) -> Expectations:
     """Those of ``concurrency=16,ttft_p95=1s``; KvroomError names what is wrong."""
     requests: int | None = None
@@ -229,6 +240,8 @@ class Checker:
             starts = list(starts_of(text, self.settings, nearby))
             rest = stated_rest(text)
         except KvroomError as error:
+            if is_log(text):
+                return [_unreadable(name, 1, _log(name))]
             return [_unreadable(name, error.line if isinstance(error, TextUnread) else 1, error)]
         together = [start for start in starts if start.command.several_starts]
         stated = "model" in self.keys
@@ -252,6 +265,8 @@ class Checker:
 
     def nothing(self, name: str, text: str, nearby: Nearby) -> KvroomError:
         """Why a file starts no engine."""
+        if is_log(text):
+            return _log(name)
         ended = (
             "" if is_manifest(text) or kind_of(text) else script_end(text, self.settings, nearby)
         )

@@ -14,7 +14,7 @@ from kvroom.answer.plan import Account, Plan
 from kvroom.answer.shown import Shown
 from kvroom.engines.drafting import from_flags
 from kvroom.engines.log_reader import Remedy
-from kvroom.engines.registry import engine_of, log_reader
+from kvroom.engines.registry import all_engines, engine_of, log_reader
 from kvroom.engines.shortage import Shortage
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
@@ -287,6 +287,16 @@ def _padded(log: StartupLog) -> list[str]:
     return [
         f"{n} layers of padding, at most {share} % of the cache, as printed" for n, share in said
     ]
+
+
+def unknown_log(name: str | None, log: StartupLog) -> KvroomError:
+    """What is wrong with a log of which no line is a known engine's; a program that had no room is told."""
+    why = "is no engine's start-up log"
+    if log.shortage is not None:
+        why = f"{way_out.sentence(log.shortage)}; no line of it is of an engine that kvroom knows"
+    *first, last = (engine.label for engine in all_engines() if engine.log is not None)
+    fix = f"Give a log of {', '.join(first)} or {last}, from its first line on."
+    return KvroomError("log", name, why, fix)
 
 
 def _nothing(log: StartupLog) -> Reconciliation:

@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from kvroom.engines import served_by
+from kvroom.engines.registry import engine_of
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError, as_sentence
 from kvroom.hardware.node import Machine
@@ -73,6 +74,8 @@ class ReplicaGroup:
     plant: Plant | None = None
     clocks: Mapping[int, StepClock] = field(default_factory=dict)
     """Those of steps with fewer drafts than ``clock`` has, by how many."""
+    pipelined: bool = False
+    """Whether several batches are in the stages of a pipeline at once; else it is played as one step."""
     prompts_only: bool = False
     """Whether answers are generated elsewhere, so that nothing is ever drafted here."""
 
@@ -111,7 +114,9 @@ class ReplicaGroup:
         unit = feed.naming.unit if feed.naming else 1
         tiers = None if self.plant is None or connector else self.plant.make(place)
         drafts = setup.drafts is not None and not self.prompts_only
-        if rules.jumps and together is None and tell is None and not drafts:
+        plain = together is None and tell is None and not drafts and not self.pipelined
+        depth = rules.depth if self.pipelined else 0
+        if rules.jumps and plain:
             return EventEngine(
                 setup.config,
                 ExtentPool(self.blocks, unit),
@@ -123,7 +128,6 @@ class ReplicaGroup:
                 connector=connector or tiers,
                 events=tiers,
             )
-        plain = together is None and tell is None and not drafts
         named = feed.naming is not None
         if rules.jumps_over_groups(named) and plain and connector is None and tiers is None:
             return GroupEngine(setup, self.clock, outcome, unit=unit, follow=follow)
@@ -139,6 +143,7 @@ class ReplicaGroup:
                 follow=follow,
                 clocks=self.clocks,
                 unit=unit,
+                depth=depth,
                 tell=tell,
             )
         return StepEngine(
@@ -151,16 +156,22 @@ class ReplicaGroup:
             connector=connector or tiers,
             events=tiers,
             loop=together,
+            depth=depth,
         )
 
 
-def passage_of(clocks: Sequence[StepClock]) -> Callable[[ServedRequest], int] | None:
-    """How long a prompt travels through the pipeline of its engine beyond its own step. ``clocks`` are
-    those of all engines, by place. None where there is no pipeline."""
-    if all(clock.stages == 1 for clock in clocks):
+def passage_of(groups: Sequence[ReplicaGroup]) -> Callable[[ServedRequest], int] | None:
+    """How long a prompt travels through the pipeline of its engine beyond its own step, where that is played
+    as one. ``groups`` are those of all engines, by place. None where no prompt does."""
+    as_one = [group.clock.stages > 1 and not group.pipelined for group in groups]
+    if not any(as_one):
         return None
-    return lambda request: clocks[request.replica].passage_ps(
-        request.num_prompt_tokens - request.num_cached_tokens
+    return lambda request: (
+        groups[request.replica].clock.passage_ps(
+            request.num_prompt_tokens - request.num_cached_tokens
+        )
+        if as_one[request.replica]
+        else 0
     )
 
 
@@ -180,14 +191,32 @@ def group_of(workings: Workings, replicas: int, most: int = 0) -> ReplicaGroup:
         )
     clock = workings.timing.clock
     fewer = {tokens for _, tokens in clock.drafting.schedule} if clock.drafting else ()
-    return ReplicaGroup(
+    made = ReplicaGroup(
         workings=workings,
         rules=rules,
         clock=step_clock(clock),
         clocks={n: step_clock(clock.drafts(n)) for n in fewer},
+        pipelined=rules.depth > 0,
         replicas=replicas * deployment.layout.dp,
         most=max(replicas, most) * deployment.layout.dp,
     )
+    return made if made.pipelined else stepping_as_one(made)
+
+
+def stepping_as_one(group: ReplicaGroup) -> ReplicaGroup:
+    """``group`` whose pipeline, if it has one, is played as one step, which it says."""
+    deployment, rules = group.workings.deployment, group.rules
+    if deployment.layout.pp == 1:
+        return group
+    where = " in two pools" if group.pipelined else ""
+    label = engine_of(deployment.engine).label
+    note = (
+        f"the pipeline of {label}{where} is played as one step that all requests take together, each stage"
+        " on its share of them: who waits, is preempted or finds a prefix cached may differ, and a prompt"
+        " delays others by one stage's time only"
+    )
+    rules = replace(rules, warnings=(*rules.warnings, note))
+    return replace(group, rules=rules, pipelined=False)
 
 
 def groups_of(workings: Workings) -> list[ReplicaGroup]:
@@ -203,6 +232,7 @@ def groups_of(workings: Workings) -> list[ReplicaGroup]:
         scale = autoscale_of(scenario, first, workings.deployment.layout.dp)
         groups = [group_of(workings, first, scale.most if scale else first)]
     if split is not None:
+        groups = [stepping_as_one(group) for group in groups]  # only such hand over
         groups[0] = replace(groups[0], prompts_only=True)
         _check_split(groups)
     sizes = {group.rules.name_tokens for group in groups}
@@ -289,7 +319,7 @@ def managed(
     """``groups`` behind the routers that ``scenario`` asks for; failures are drawn by ``seed``."""
     split = scenario.disaggregation
     replicas: list[Replica] = []
-    passage = passage_of([group.clock for group in groups for _ in range(group.most)])
+    passage = passage_of([group for group in groups for _ in range(group.most)])
     outcome = ClusterOutcome(replicas, limits=limits, on_over=on_over, passage_ps=passage)
     routings = [scenario.routing or Routing(), *([split.routing] if split else [])]
     room = [

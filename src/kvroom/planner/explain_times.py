@@ -25,6 +25,7 @@ TERMS = (
     ("step_s", "the step's own"),
     ("draft_s", "the draft's passes"),
     ("host_s", "bytes in host memory / its rate"),
+    ("uneven_s", "waiting for the slowest stage"),
 )
 
 

@@ -98,9 +98,10 @@ def loaded(
     arrivals, prefix = source.arrivals, source.prefix.tokens
     if arrivals.kind == "once":
         return None
-    rules = None
+    rules, depth = None, 0
     try:
         rules = served_by(deployment, answer)
+        depth = rules.depth
         setup, ahead, apart = rules.setup, rules.steps_in_flight - 1, not rules.mixes
         budget = setup.config.max_num_batched_tokens
         block = setup.groups[0].block_size if setup.enable_prefix_caching else 0
@@ -132,6 +133,7 @@ def loaded(
         spread=source.start == SPREAD,
         chunk_tokens=budget,
         steps_ahead=ahead,
+        depth=depth,
         apart=apart,
     )
     if rules is not None and any(length.own for length in lengths):
@@ -242,7 +244,7 @@ def _in_cache(
         return replace(load, cache_blocks=slots * dp * replicas, running_blocks=1.0)
     once = blocks_of(setup.groups, prefix) if prefix else 0.0
     pairs = [(request.input_tokens, request.output_tokens) for request in sample]
-    running, _ = held_blocks(setup, pairs, rules.steps_in_flight - 1)
+    running, _ = held_blocks(setup, pairs, rules.steps_in_flight - 1, max(1, rules.depth))
     return replace(
         load,
         cache_blocks=max(0.0, setup.num_gpu_blocks - 1 - once) * dp * replicas,

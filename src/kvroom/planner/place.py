@@ -114,6 +114,8 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     kv_name, kv = cache_rule(scenario, weights.quantisation)
     context, warnings = context_of(scenario, model)
     encoder = scenario.encoder_tokens
+    if encoder and not model.encoder_tokens:
+        notes = (*notes, "encoder_tokens is not used: the model keeps nothing of an encoder")
     ranks = weights.ranks(layout)
     if (shared := context_ranks(model, layout)) < layout.dcp:
         notes += (
@@ -164,7 +166,7 @@ def beside(
     model."""
     engine, args = engine_of(scenario.engine), scenario.engine_args
     if drafting is not None and drafting.field == "speculation":
-        args = {**engine.draft_flags.write(drafting), **args}
+        args = {**engine.draft_flags.write(drafting, scenario.engine_version), **args}
     slots = engine.adapters(scenario.engine_version, args, weights.model)
     extras = together(
         (

@@ -373,7 +373,7 @@ def stage(
         fleet.outcome.outside_ps, fleet.outcome.warmup = outside, warmup
     else:
         each = [group for group in groups for _ in range(group.replicas)]
-        passage = passage_of([g.clock for g in each])
+        passage = passage_of(each)
         outcome = Outcome(
             limits=limits, on_over=on_over, passage_ps=passage, outside_ps=outside, warmup=warmup
         )
@@ -422,7 +422,10 @@ def shared_tokens_of(
         return None
     rule = scenario.routing.rule if scenario.routing else LOOKS_ELSEWHERE[0]
     tells = all(
-        g.rules.jumps and g.rules.setup.drafts is None and g.workings.deployment.layout.dp == 1
+        g.rules.jumps
+        and not g.pipelined
+        and g.rules.setup.drafts is None
+        and g.workings.deployment.layout.dp == 1
         for g in groups
     )
     local = rule in LOOKS_ELSEWHERE or (rule in LOOKS_AT_CACHES and tells)

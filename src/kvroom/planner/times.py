@@ -32,6 +32,7 @@ def rates_of(deployment: Deployment) -> Rates | None:
         deployment.device,
         linear,
         one_token_dispatch=engine_of(deployment.engine).one_token_dispatch,
+        fills_stages=engine_of(deployment.engine).fills_stages,
         schedules_ahead=calibration.schedules_ahead(deployment),
     )
 

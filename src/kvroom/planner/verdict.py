@@ -17,7 +17,7 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
-from kvroom.units import say_tokens, show_memory
+from kvroom.units import ceil_div, say_tokens, show_memory
 
 
 def not_started(plan: Plan) -> tuple[str, str]:
@@ -144,11 +144,13 @@ class _Judge:
 
     def _remedy(self, room: int, do: str, *, cache: bool = False) -> str:
         """The fewest cards, and the widest narrower weights, whose weights take less than ``room`` of a GPU,
-        with the ``cache`` of one request where that is meant too, and what they ``do``."""
-        d = self.d
+        with the ``cache`` of one request where that is meant too, and what they ``do``. Weights that were
+        measured keep their proportion to those reckoned."""
+        d, reckoned = self.d, self.answer.rank.weight_bytes
 
         def taken(rank: Rank) -> int:
-            return rank.weight_bytes + (d.request_bytes(rank) if cache else 0)
+            weights = ceil_div(rank.weight_bytes * self.weight_bytes, reckoned) if reckoned else 0
+            return weights + (d.request_bytes(rank) if cache else 0)
 
         remedies: list[str] = []
         heads = d.model.q_heads or 2**20

@@ -198,7 +198,7 @@ def _hicache(flags: Mapping[str, object], ranks: int) -> list[dict[str, object]]
     backend = flags.get("hicache_storage_backend")
     if not backend:
         return [host]
-    extra = _object(flags.get("hicache_storage_backend_extra_config"))
+    extra = json_object(flags.get("hicache_storage_backend_extra_config"))
     disk = str(backend) in STORED_ON_DISK
     below: dict[str, object] = {
         "kind": "nvme" if disk else "network",
@@ -247,11 +247,13 @@ def unfollowed(args: Mapping[str, object]) -> str:
 
 def connector_of(value: object) -> tuple[str, Mapping[str, object]]:
     """(a transfer configuration's connector, its own settings)."""
-    config = _object(value)
-    return str(config.get("kv_connector") or ""), _object(config.get("kv_connector_extra_config"))
+    config = json_object(value)
+    return str(config.get("kv_connector") or ""), json_object(
+        config.get("kv_connector_extra_config")
+    )
 
 
-def _object(value: object) -> Mapping[str, object]:
+def json_object(value: object) -> Mapping[str, object]:
     """JSON's object, or one that is there already; {} where it is none."""
     if isinstance(value, str):
         try:

@@ -95,9 +95,12 @@ class FrameRecorder(StepEngine):
         follow: Follow | None = None,
         clocks: Mapping[int, StepClock] | None = None,
         unit: int = 1,
+        depth: int = 0,
         tell: Callable[[Frame], None],
     ) -> None:
-        super().__init__(scheduler, clock, outcome, follow=follow, clocks=clocks, unit=unit)
+        super().__init__(
+            scheduler, clock, outcome, follow=follow, clocks=clocks, unit=unit, depth=depth
+        )
         self.decode_runs = False  # every step is a picture
         self.tell = tell
         self._scheduler = scheduler

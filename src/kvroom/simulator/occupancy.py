@@ -72,11 +72,11 @@ def expected_room(
     limited = capacity is not None and capacity.max_running_requests is not None
     most = setup.config.max_num_seqs if limited else inf
     usable = setup.num_gpu_blocks - 1
-    ahead = rules.steps_in_flight - 1
-    blocks, varies = held_blocks(setup, lengths, ahead)
+    ahead, every = rules.steps_in_flight - 1, max(1, rules.depth)
+    blocks, varies = held_blocks(setup, lengths, ahead, every)
     head = waiting_blocks(setup, lengths)
     tokens = setup.config.max_num_batched_tokens if limited else inf
-    alone = min(max(0.0, usable - head) / blocks, _in_step(lengths, tokens))
+    alone = min(max(0.0, usable - head) / blocks, _in_step(lengths, tokens, every))
     shared, own_held = alone, blocks
     prefix = synthetic.prefix
     if prefix.tokens and setup.enable_prefix_caching:
@@ -88,7 +88,7 @@ def expected_room(
         own = [(max(1, p - kept), o) for p, o in lengths]
         if rest > 0 and left > 0:
             room = max(0.0, left - waiting_blocks(setup, own)) / rest
-            room = min(room, _in_step(own, tokens))
+            room = min(room, _in_step(own, tokens, every))
             if room > alone:
                 shared, own_held = room, rest
     dp = deployment.layout.dp
@@ -106,25 +106,32 @@ def _banded(requests: float, varies: float, most: float) -> Room:
 
 
 def held_blocks(
-    setup: SchedulerSetup, lengths: Sequence[tuple[int, int]], ahead: int
+    setup: SchedulerSetup, lengths: Sequence[tuple[int, int]], ahead: int, every: int = 1
 ) -> tuple[float, float]:
     """Blocks that a running request holds on average and their standard deviation, requests of these
-    lengths coming one as often as the other; each keeps its blocks ``ahead`` steps longer than it runs."""
+    lengths coming one as often as the other; each decodes in one of ``every`` steps and keeps its blocks
+    ``ahead`` steps longer than it runs."""
     budget = setup.config.max_num_batched_tokens
-    return _held(tuple(setup.groups), budget, tuple(lengths), ahead)
+    return _held(tuple(setup.groups), budget, tuple(lengths), ahead, every)
 
 
 @lru_cache(maxsize=64)  # many questions have one workload
 def _held(
-    groups: tuple[GroupSpec, ...], budget: int, lengths: tuple[tuple[int, int], ...], ahead: int
+    groups: tuple[GroupSpec, ...],
+    budget: int,
+    lengths: tuple[tuple[int, int], ...],
+    ahead: int,
+    every: int,
 ) -> tuple[float, float]:
     weight = total = even = squares = 0.0
     for prompt, answer in lengths:
         # Its own steps (a prompt begins anywhere in a step's tokens), then a step a token after the first.
-        steps_of_prompt = 1 + prompt / budget
-        steps = answer - 1
-        first, last = blocks_of(groups, prompt), blocks_of(groups, prompt + steps)
-        total += steps_of_prompt * first + sum(_grown(group, prompt, steps) for group in groups)
+        steps_of_prompt = every + prompt / budget
+        tokens = answer - 1
+        steps = every * tokens
+        first, last = blocks_of(groups, prompt), blocks_of(groups, prompt + tokens)
+        grown = sum(_grown(group, prompt, tokens) for group in groups)
+        total += steps_of_prompt * first + every * grown
         total += ahead * last
         # The deviation is that of what grows evenly from first to last.
         even += steps_of_prompt * first + steps * (first + last) / 2
@@ -140,10 +147,10 @@ def waiting_blocks(setup: SchedulerSetup, lengths: Sequence[tuple[int, int]]) ->
     return sum(need * need for need in needs) / total / 2 if total else 0.0
 
 
-def _in_step(lengths: Sequence[tuple[int, int]], tokens: float) -> float:
+def _in_step(lengths: Sequence[tuple[int, int]], tokens: float, every: int) -> float:
     """Requests at once where every step computes ``tokens``: by Little's law, those begun a step times the
-    steps that each stays."""
-    stays = sum(1 + p / tokens + o - 1 for p, o in lengths)
+    steps that each stays, decoding in one of ``every``."""
+    stays = sum(every + p / tokens + every * (o - 1) for p, o in lengths)
     return tokens * stays / sum(p + o - 1 for p, o in lengths)
 
 

@@ -36,7 +36,7 @@ def play(
     coming = deque(sorted(requests, key=lambda request: (request.arrival, request.index)))
     result = ScriptResult([RequestRecord() for _ in coming])
     in_flight: deque[SchedulerOutput] = deque()
-    step = 0
+    step = idle = 0
     while True:
         while coming and coming[0].arrival <= step:
             request = coming.popleft()
@@ -50,6 +50,7 @@ def play(
         output = rules.schedule()
         output.step = step
         result.scheduled(output, rules)
+        idle = 0 if output.scheduled else idle + 1
         if output.scheduled:
             if result.total_steps > max_steps:
                 raise _too_long(max_steps)
@@ -57,8 +58,14 @@ def play(
             in_flight.append(output)
             if on_scheduled:
                 on_scheduled(output, rules)
+        elif rules.queues_idle and idle <= rules.steps_in_flight:
+            in_flight.append(output)
+            if len(in_flight) < rules.steps_in_flight:
+                continue
         if len(in_flight) == rules.steps_in_flight or (in_flight and not output.scheduled):
             done = in_flight.popleft()
+            if not done.scheduled:
+                continue
             finished = rules.update_from_output(done)
             result.delivered(done, [request.index for request in finished])
             if on_delivered:

@@ -28,6 +28,7 @@ from kvroom.latency.clock import StepClock
 from kvroom.simulator.decode_run import LEAST_STEPS, DecodeRun, DecodeTimes
 from kvroom.simulator.metrics import Outcome
 from kvroom.simulator.offload_groups import GroupOffload
+from kvroom.simulator.pipeline import StagePipeline
 from kvroom.simulator.stream import FOREVER, Follow, RequestStream
 
 
@@ -38,7 +39,8 @@ class StepEngine(RequestStream):
     flight the next is scheduled when the one before starts. ``connector`` and ``events`` (of a
     ``TieredScheduler``) as in ``EventEngine``; ``unit`` is how many blocks one name stands for. ``clock`` is
     that of steps with all their drafts, ``clocks`` those with fewer, by how many. ``loop``: that of the ranks
-    which it steps together with.
+    which it steps together with. ``depth``: of the steps in flight so many are in the stages of its pipeline,
+    each with other requests (0: it has none, or steps as one).
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class StepEngine(RequestStream):
         connector: KVConnector | None = None,
         events: KVEvents | None = None,
         loop: StepLoop | None = None,
+        depth: int = 0,
     ) -> None:
         super().__init__(follow)
         self.scheduler = scheduler
@@ -68,6 +71,8 @@ class StepEngine(RequestStream):
         self.loading: list[tuple[int, int, ServedRequest]] = []
         self.loop = loop or StepLoop()
         self.loop.ranks.append(self)
+        if depth and self.loop.pipeline is None:
+            self.loop.pipeline = StagePipeline(depth)
         self.decode_runs = False
         """Whether steps in which all decode are taken as runs."""
         if isinstance(scheduler, Scheduler):
@@ -75,6 +80,7 @@ class StepEngine(RequestStream):
             self.decode_runs = scheduler.drafts is None and connector is None and events is None
         self.ahead = scheduler if isinstance(scheduler, DecodingScheduler) else None
         self.decode_runs |= self.ahead is not None
+        self.decode_runs &= not depth  # a step has only some of those that decode
         if isinstance(connector, GroupOffload):
             assert isinstance(scheduler, Scheduler)
             connector.join(scheduler.cache)
@@ -203,7 +209,9 @@ class StepLoop:
 
     def __init__(self) -> None:
         self.ranks: list[StepEngine] = []
+        self.pipeline: StagePipeline | None = None
         self._in_flight: deque[tuple[list[SchedulerOutput], int]] = deque()
+        self._idle = 0  # steps one after another in which nothing was computed
 
     @property
     def wakes_ps(self) -> int:
@@ -238,18 +246,34 @@ class StepLoop:
             outputs = [rank.schedule() for rank in ranks]
             working = any(output.scheduled for output in outputs)
             if working:
-                start = max(now, first.end)
-                end = start + max(output.wait_ps for output in outputs)
-                end += first.clock.joint_ps(
-                    [rank.work_of(output) for rank, output in zip(ranks, outputs, strict=True)]
-                )
+                self._idle = 0
+                wait = max(output.wait_ps for output in outputs)
+                works = [rank.work_of(output) for rank, output in zip(ranks, outputs, strict=True)]
+                if self.pipeline is not None:
+                    start, end = self.pipeline.run(now, works, wait)
+                else:
+                    start = max(now, first.end)
+                    end = start + wait + first.clock.joint_ps(works)
                 in_flight.append((outputs, end))
                 for rank, output in zip(ranks, outputs, strict=True):
                     rank.begin(output, start, end)
+            elif self._passes_idle(outputs, now) and len(in_flight) < most:
+                continue
             if len(in_flight) == most or (in_flight and not working):
                 self._finish(*in_flight.popleft())
             elif not working and not any(output.preempted or output.dropped for output in outputs):
                 self._wait_or_drop()
+        return True
+
+    def _passes_idle(self, outputs: list[SchedulerOutput], now: int) -> bool:
+        """Whether a step in which nothing is computed takes its place among those in flight: not where only
+        such are there, and nobody's turn to decode is to come."""
+        self._idle += 1
+        scheduler, pipeline = self.ranks[0].scheduler, self.pipeline
+        if pipeline is None or not scheduler.queues_idle or self._idle > scheduler.steps_in_flight:
+            return False
+        pipeline.idle()
+        self._in_flight.append((outputs, max(now, pipeline.end)))
         return True
 
     def _finish(self, outputs: list[SchedulerOutput], end: int) -> None:

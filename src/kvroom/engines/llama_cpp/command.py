@@ -8,7 +8,8 @@ from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.engines.command_line import CommandLine, Texts, visible_cards
-from kvroom.engines.llama_cpp.flags import KNOWN_FLAGS, NAMES, READERS
+from kvroom.engines.llama_cpp.flags import CACHE_WORDS, KNOWN_FLAGS, NAMES, READERS, split_shares
+from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -27,7 +28,9 @@ class LlamaCppCommandLine(CommandLine):
         key, value = args.get("cache_type_k"), args.get("cache_type_v")
         if key is not None and key == value:
             del args["cache_type_k"], args["cache_type_v"]
-            keys["kv_dtype"] = key
+            keys["kv_dtype"] = CACHE_ALIASES.get(key, key)
+        if args.get("tensor_split") is not None:  # a share for each card
+            keys.setdefault("gpu_count", cards_of(args["tensor_split"]))
         if not args.keys() & {"parallel", "ctx_size", "kv_unified_per_slot"}:
             args["parallel"] = -1
 
@@ -46,13 +49,20 @@ class LlamaCppCommandLine(CommandLine):
 
     def cache_flags(self, kv_dtype: str) -> dict[str, Any]:
         """Keys and values each have a flag."""
-        return {"cache_type_k": kv_dtype, "cache_type_v": kv_dtype}
+        word = CACHE_WORDS.get(kv_dtype, kv_dtype)
+        return {"cache_type_k": word, "cache_type_v": word}
 
     def notes(self, scenario: Scenario, model: ModelSpec) -> tuple[str, ...]:
         """What it loads."""
         if str(scenario.model).endswith(".gguf"):
             return ()
         return ("llama.cpp loads GGUF files: name one (--model), or a repository that holds one",)
+
+
+def cards_of(split: Any) -> int:
+    """Cards that ``--tensor-split`` gives a share: up to the last that is above 0."""
+    shares = split_shares("--tensor-split", split)
+    return max((place for place, share in enumerate(shares, 1) if share), default=1)
 
 
 def slots_of(plan: Plan) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.drafting import DraftFlags, draft_name, draft_tokens
-from kvroom.scenario.speculation import Speculation
+from kvroom.scenario.speculation import WITH_MODEL, Speculation
 
 KINDS = {"draft": "draft-simple", "eagle": "draft-eagle3"}
 """Its words for ways of drafting, where they are not ``draft-METHOD``."""
@@ -14,6 +14,8 @@ KINDS = {"draft": "draft-simple", "eagle": "draft-eagle3"}
 
 class LlamaCppDraftFlags(DraftFlags):
     """``--spec-type`` and ``--model-draft``."""
+
+    model_flag = "model_draft"
 
     def read(self, args: Mapping[str, Any]) -> Speculation | None:
         """What the flags ask for; None where nothing is drafted."""
@@ -29,7 +31,7 @@ class LlamaCppDraftFlags(DraftFlags):
             field="engine_args.model_draft",
         )
 
-    def write(self, speculation: Speculation) -> dict[str, Any]:
+    def write(self, speculation: Speculation, version: str | None = None) -> dict[str, Any]:
         """The type, the most tokens and the model; it looks nothing up in the text."""
         method = speculation.method
         if method == "ngram":
@@ -38,4 +40,5 @@ class LlamaCppDraftFlags(DraftFlags):
             "spec_type": KINDS.get(method, f"draft-{method}"),
             "spec_draft_n_max": speculation.tokens,
         }
-        return flags | ({"model_draft": draft_name(speculation)} if speculation.model else {})
+        drafts = speculation.model or method in WITH_MODEL
+        return flags | ({"model_draft": draft_name(speculation)} if drafts else {})

@@ -19,6 +19,8 @@ from kvroom.units import MIB
 NAMES = flag_names(__package__)
 TYPES = ("fp32", "fp16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """What llama.cpp stores keys and values in, by kvroom's names."""
+CACHE_WORDS = {"fp16": "f16", "fp32": "f32"}
+"""Its words for them, and Ollama's, where they are others."""
 ALL = 10**6
 """More layers than any model has."""
 
@@ -132,7 +134,9 @@ def _margins(field: str, value: Any) -> tuple[int, ...]:
     return tuple(read.number(field, v, 0, 10**8) * MIB for v in listed)
 
 
-def _shares(field: str, value: Any) -> tuple[float, ...]:
+def split_shares(field: str, value: Any) -> tuple[float, ...]:
+    """The cards' shares of ``tensor_split``: proportions between commas or slashes. KvroomError where they
+    are none."""
     listed = value.replace("/", ",").split(",") if isinstance(value, str) else value
     if not isinstance(listed, list | tuple):
         listed = [listed]
@@ -154,7 +158,7 @@ READERS: dict[str, tuple[str, read.Reader]] = {
     "swa_full": ("swa_full", read.switch),
     "n_gpu_layers": ("gpu_layers", _layers),
     "split_mode": ("split_mode", read.one_of("none", "layer", "row", "tensor")),
-    "tensor_split": ("tensor_split", _shares),
+    "tensor_split": ("tensor_split", split_shares),
     "main_gpu": ("main_gpu", _small),
     "kv_offload": ("kv_on_gpu", read.switch),
     "n_cpu_moe": ("host_experts", _small),

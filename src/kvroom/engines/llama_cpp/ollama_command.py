@@ -22,8 +22,9 @@ from kvroom.engines.command_line import (
 )
 from kvroom.engines.flags import switch, value_of
 from kvroom.engines.llama_cpp.command import slots_of
-from kvroom.engines.llama_cpp.flags import cache_type
+from kvroom.engines.llama_cpp.flags import CACHE_WORDS, cache_type
 from kvroom.engines.llama_cpp.ollama import ENVIRONMENT, KNOWN, OTHERS, named
+from kvroom.engines.llama_cpp.support import OLLAMA_SUPPORT
 from kvroom.errors import KvroomError
 from kvroom.models import catalogue, weight_dtypes
 from kvroom.models.dtypes import CACHE_ALIASES
@@ -53,9 +54,6 @@ NUMBERS = {
     "gpu_overhead": 1073741824,
 }
 """Settings that take a whole number, with an example."""
-
-CACHE_WORDS = {"fp16": "f16", "fp32": "f32"}
-"""Ollama's words for cache widths, where they differ."""
 
 
 def read_ollama(
@@ -273,7 +271,11 @@ class OllamaCommandLine(CommandLine):
     def parts(self, scenario: Scenario, model: str) -> StartParts | None:
         """Variables, a Modelfile, and the command that runs the model."""
         args = dict(scenario.engine_args)
-        if scenario.kv_dtype != "auto":
+        kv = scenario.kv_dtype
+        said = kv == "auto" or kv in (
+            OLLAMA_SUPPORT.cache_types or ()
+        )  # else the model's own width
+        if said and kv != "auto":
             args["kv_cache_type"] = CACHE_WORDS.get(scenario.kv_dtype, scenario.kv_dtype)
         env, parameters = settings(args)
         name = library_name(scenario.model if isinstance(scenario.model, str) else model)
@@ -293,7 +295,7 @@ class OllamaCommandLine(CommandLine):
             env=env,
             files=files,
             after=after,
-            keys=frozenset(("engine", "engine_args", "kv_dtype")),
+            keys=frozenset(("engine", "engine_args", *(("kv_dtype",) if said else ()))),
             rest={"model": scenario.model, "weight_dtype": scenario.weight_dtype},
         )
 

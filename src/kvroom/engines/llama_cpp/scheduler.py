@@ -48,6 +48,7 @@ class SlotScheduler:
     """llama.cpp's scheduler, an ``EngineScheduler``."""
 
     steps_in_flight = 1
+    queues_idle = False
 
     def __init__(self, settings: SlotSettings, drafts: Drafts | None = None) -> None:
         self.settings = settings

@@ -29,7 +29,11 @@ class LmdeployCommandLine(CommandLine):
     """``lmdeploy serve api_server``."""
 
     def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
-        """Its number for the cache's width, and the format of its weights."""
+        """Its number for the cache's width, the format of its weights, its data-parallel ranks."""
+        if isinstance(args.get("dp"), int) and args["dp"] > 1:
+            # Each rank has attention of its own, and ``--tp`` cuts experts over all of them (``DistConfig``).
+            keys["dp"] = args.pop("dp")
+            keys.pop("tp", None)
         policy = str(keys.pop("kv_dtype", "0")).lower()
         stored = POLICIES.get(policy, policy)
         if stored != "auto":
@@ -46,10 +50,9 @@ class LmdeployCommandLine(CommandLine):
             and re.search(r"awq|gptq|fp8|int4|4bit|w4a16", model.lower()) is not None
         )
 
-    def cache_flags(self, kv_dtype: str) -> dict[str, Any]:
-        """Its number for a width that is said in another word."""
-        of_width = {"int8": 8, "int4": 4, "fp8": 16}
-        return {"quant_policy": of_width[kv_dtype]} if kv_dtype in of_width else {}
+    def cache_word(self, kv_dtype: str, version: str | None) -> str | None:
+        """Its number for a width; the model's own has none."""
+        return {"int8": "8", "int4": "4", "fp8": "16", **self.dtypes}.get(kv_dtype)
 
 
 COMMAND = LmdeployCommandLine(

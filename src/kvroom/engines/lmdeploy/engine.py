@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.flags import plain_args
@@ -10,6 +11,8 @@ from kvroom.engines.limits import LimitFlags
 from kvroom.engines.lmdeploy.answer import answer
 from kvroom.engines.lmdeploy.command import COMMAND
 from kvroom.engines.lmdeploy.flags import SHARE
+from kvroom.engines.lmdeploy.log import LOG
+from kvroom.engines.start_rules import StartRule, cache_type
 from kvroom.engines.support import Requirement, Support
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
@@ -51,6 +54,14 @@ LMDEPLOY = Lmdeploy(
     name="lmdeploy",
     label="LMDeploy",
     support=Support(cache=dict.fromkeys((*SCALED, *SCALED.values()), _INTEGER)),
+    start_rules=(
+        StartRule(
+            name="cache_type",
+            why=partial(cache_type, known=("bf16", "fp16", "fp8", *SCALED, *SCALED.values())),
+            source="LMDeploy, choices of --quant-policy",
+            key="kv_dtype",
+        ),
+    ),
     limits=LimitFlags(
         batch_tokens="max_prefill_token_num",
         share="cache_max_entry_count",
@@ -59,6 +70,7 @@ LMDEPLOY = Lmdeploy(
         share_values=(0.9,),
     ),
     command=COMMAND,
+    log=LOG,
     account_flags={
         "visible": "--gpu",
         "weights": "--tp, --model-format",

@@ -37,6 +37,9 @@ class Scheduler:
         self._ahead_tokens = drafts.ahead_tokens if drafts else 0
         cache.rereads = drafts is not None and drafts.rereads
         self.steps_in_flight = config.steps_in_flight
+        self.queues_idle = config.queues_idle
+        self._every = config.decodes_every
+        self._calls = 0
         self.waiting = config.waiting_queue()
         self.running: list[ServedRequest] = []
         self.watermark_blocks = config.watermark_blocks(cache.pool.total)
@@ -91,6 +94,7 @@ class Scheduler:
     def schedule(self, now: int = 0) -> SchedulerOutput:
         """The next step: blocks are given out and tokens counted as computed."""
         output = SchedulerOutput()
+        self._calls += 1
         if self.drafts is not None:
             output.drafted = self._drafted = self.drafts.at(self.running_count)
         self.cache.begin_step()
@@ -111,9 +115,12 @@ class Scheduler:
         self, output: SchedulerOutput, budget: int, limit: int
     ) -> dict[ServedRequest, int]:
         tokens_of: dict[ServedRequest, int] = {}
-        place = 0
+        place, calls = 0, self._calls
         while place < len(self.running) and budget > 0:
             request = self.running[place]
+            if calls < request.next_decode:
+                place += 1
+                continue
             tokens = self._tokens_to_compute(request, budget, limit)
             if tokens == 0:
                 place += 1
@@ -265,6 +272,8 @@ class Scheduler:
         request.num_draft_tokens = 0
         if beyond >= 0 and self.config.async_scheduling:
             request.num_output_placeholders += 1 + drafts
+            if self._every > 1:
+                request.next_decode = self._calls + self._every
             self._draft(request)
         return ScheduledTokens(request, tokens, beyond >= 0, drafts)
 

@@ -62,6 +62,11 @@ class SchedulerConfig:
     async_scheduling: bool = False
     overruns: bool = False
     """With steps in flight, a request whose last token is on its way computes one more that nobody takes."""
+    stages: int = 1
+    """Pipeline stages; as many steps are in them at once."""
+    spreads: bool = False
+    """With asynchronous scheduling a request of a pipeline decodes in every ``stages``-th step, a step more
+    is scheduled ahead, and one that computes nothing takes its place among those in flight."""
     policy: str = "fcfs"
     tries_others: bool = True
     """By priority, a request that gave way to itself does not keep those behind it from this step."""
@@ -101,7 +106,24 @@ class SchedulerConfig:
     @property
     def steps_in_flight(self) -> int:
         """Steps scheduled before the output of the first is there."""
-        return 2 if self.async_scheduling else 1
+        ahead = self.async_scheduling and (self.stages == 1 or self.spreads)
+        return self.stages + ahead
+
+    @property
+    def queues_idle(self) -> bool:
+        """Whether a step that computes nothing takes a place among those in flight."""
+        return self.spreads and self.stages > 1
+
+    @property
+    def decodes_every(self) -> int:
+        """Calls of the scheduler from one decode of a request to its next, at least."""
+        return self.stages if self.async_scheduling and self.spreads else 1
+
+    @property
+    def depth(self) -> int:
+        """Steps that a pipeline computes at once: with asynchronous scheduling that does not spread decodes
+        each waits for the tokens of the one before."""
+        return 1 if self.async_scheduling and not self.spreads else self.stages
 
     @property
     def bounding_tokens(self) -> int:

@@ -16,6 +16,7 @@ from kvroom.engines.command_line import (
     Texts,
     lmcache_variables,
 )
+from kvroom.engines.releases import nearest_release
 from kvroom.engines.sglang.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
 from kvroom.scenario.offload import OffloadTier
 from kvroom.scenario.scenario import Scenario
@@ -31,6 +32,8 @@ HARMLESS = frozenset(_HARMLESS.split())
 WRITE_POLICIES = {
     "through": "write_through", "selective": "write_through_selective", "back": "write_back",
 }  # fmt: skip
+FOUR_BITS, NVFP4_SINCE = "fp4_e2m1", (0, 5, 16)
+"""What ``--kv-cache-dtype`` called four bits, with a scale for 16 of them, until it took ``nvfp4``."""
 BACKENDS = {"nvme": "file", "network": "mooncake"}
 """What stands for a tier among the choices of ``--hicache-storage-backend``."""
 
@@ -61,9 +64,19 @@ class SglangCommandLine(CommandLine):
             args.setdefault("mamba_ssm_dtype", width)
 
     def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
-        """With data-parallel attention ``--dp-size`` groups tensor ranks: no replicas."""
+        """With data-parallel attention ``--dp-size`` groups tensor ranks: no replicas. Both words for four
+        bits are one width."""
+        if keys.get("kv_dtype") == FOUR_BITS:
+            keys["kv_dtype"] = "nvfp4"
         if args.get("enable_dp_attention") and "dp" in keys:
             args["dp_size"] = keys.pop("dp")
+
+    def cache_word(self, kv_dtype: str, version: str | None) -> str | None:
+        """Four bits had another word."""
+        older, _ = nearest_release(self.label, version, (0, 0, 0), (9999, 0, 0))
+        if kv_dtype == "nvfp4" and version and older < NVFP4_SINCE:
+            return FOUR_BITS
+        return super().cache_word(kv_dtype, version)
 
     def tier_flags(self, asked: AskedTiers) -> tuple[dict[str, Any], dict[str, str]]:
         """Its hierarchical cache: GB of host memory a rank, or its ratio, and the storage below, which has no

@@ -48,7 +48,7 @@ class SglangDraftFlags(DraftFlags):
             field="engine_args.speculative_draft_model_path",
         )
 
-    def write(self, speculation: Speculation) -> dict[str, Any]:
+    def write(self, speculation: Speculation, version: str | None = None) -> dict[str, Any]:
         """A chain of ``tokens`` steps, verified with the token before it."""
         method, tokens = speculation.method, speculation.tokens
         flags: dict[str, Any] = {"speculative_algorithm": ALGORITHMS.get(method, method.upper())}
@@ -74,4 +74,5 @@ class SglangDraftFlags(DraftFlags):
         self, flags: dict[str, Any], speculation: Speculation, written: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Any word for the algorithm is the algorithm."""
+        flags = super().comparable(flags, speculation, written)
         return flags | {"speculative_algorithm": written.get("speculative_algorithm")}

@@ -135,6 +135,7 @@ class SglangScheduler:
         self.settings = settings
         self.drafts = drafts
         self.steps_in_flight = 2 if settings.overlap else 1
+        self.queues_idle = False
         self.cache = RadixTree(settings.page)
         self.free = settings.tokens  # neither held by a request nor in the tree
         self.ratio = settings.first_ratio

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.tensorrt_llm.flags import KNOWN_FLAGS, NAMES, READERS
+from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 
 FILE = "trtllm.yaml"
@@ -35,9 +36,18 @@ OF_CACHE = (
 )
 """What stands under ``kv_cache_config`` in the file."""
 
+CACHE_WORDS = ("fp8", "nvfp4", "int8")
+"""What stands for a width in the file; 16 bits are ``auto`` (``_VALID_KV_CACHE_DTYPES``)."""
+
 
 class TensorrtLlmCommandLine(CommandLine):
     """``trtllm-serve MODEL``."""
+
+    def notes(self, scenario: Scenario, model: ModelSpec) -> tuple[str, ...]:
+        """What its PyTorch backend has no cache for."""
+        if scenario.kv_dtype != "int8":
+            return ()
+        return ("an int8 cache is for engines that trtllm-build made: --backend tensorrt",)
 
     def split(
         self, flags: dict[str, Any], scenario: Scenario
@@ -46,7 +56,7 @@ class TensorrtLlmCommandLine(CommandLine):
         of_layout = {name for names in self.keys.values() for name in names}
         on_line = {key: value for key, value in flags.items() if key in of_layout | ON_LINE}
         inner = dict(flags.get("kv_cache_config") or {})
-        if scenario.kv_dtype != "auto":
+        if scenario.kv_dtype in CACHE_WORDS:
             inner["dtype"] = scenario.kv_dtype
         outer = {
             key: value

@@ -366,9 +366,10 @@ def _executor(cache_bytes: Sequence[int]) -> type:
         @property
         def max_concurrent_batches(self) -> int:
             told = getattr(self.vllm_config, "max_concurrent_batches", None)
-            if told is None:  # older releases leave it to the executor
-                overlaps = getattr(self.scheduler_config, "async_scheduling", False)
-                told = 2 if overlaps else self.parallel_config.pipeline_parallel_size
+            if told is None:  # before 0.23.0 the executor of several processes says it
+                module = importlib.import_module("vllm.v1.executor.multiproc_executor")
+                own: Any = vars(module.MultiprocExecutor)["max_concurrent_batches"]
+                told = (own.func if hasattr(own, "func") else own.fget)(self)
             return int(told)
 
         def execute_model(self, *_: Any, **__: Any) -> Any:
@@ -699,6 +700,9 @@ class Player:
         self.pool = self.scheduler.kv_cache_manager.block_pool
         self.in_flight: dict[int, tuple[Any, Batch]] = {}
         self.steps_in_flight = int(core.batch_queue_size)
+        stages = int(self.scheduler.vllm_config.parallel_config.pipeline_parallel_size)
+        spreads = hasattr(self.scheduler, "current_step") and self.scheduler.use_v2_model_runner
+        self.queues_idle = stages > 1 and bool(spreads)
         self.answers: dict[str, Iterator[int]] = {}
         self.running: set[str] = set()
         self.known: set[str] = set()
@@ -734,6 +738,7 @@ class Player:
         return {
             "num_blocks": self.pool.num_gpu_blocks,
             "steps_in_flight": self.steps_in_flight,
+            "queues_idle": self.queues_idle,
             "hash_tokens": self.hash_tokens,
             "drafts": self.drafts,
         }

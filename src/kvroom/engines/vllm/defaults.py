@@ -23,12 +23,14 @@ SYNC_ONLY = ("ngram",)
 @dataclass(frozen=True, slots=True)
 class Batching:
     """``tokens`` of one batch at most, ``sequences`` at once, ``batches`` in flight that windows keep;
-    ``asynchronous``: the next is scheduled before the output of the last is there."""
+    ``asynchronous``: the next is scheduled before the output of the last is there; ``spreads``: a request of
+    a pipeline decodes in every so many steps."""
 
     tokens: int
     sequences: int
     batches: int
     asynchronous: bool
+    spreads: bool
 
     @property
     def in_flight_tokens(self) -> int:
@@ -57,7 +59,8 @@ def batching(setup: VllmSetup) -> Batching:
     if flags.sequences is None and rules.sequences_capped:
         sequences = min(sequences, tokens)
     batches = _batches(setup) if rules.in_flight_batches else 1
-    return Batching(tokens, sequences, batches, _asynchronous(setup))
+    spreads = rules.decodes_spread and _v2_by_default(setup)
+    return Batching(tokens, sequences, batches, _asynchronous(setup), spreads)
 
 
 def batch_refusal(setup: VllmSetup, batching: Batching) -> Against | None:
@@ -110,8 +113,10 @@ def _batches(setup: VllmSetup) -> int:
 
 def _asynchronous(setup: VllmSetup) -> bool:
     """The flag, else the release's default but for drafts that are looked up on the host; the CPU platform
-    turns it off whatever is asked."""
+    turns it off whatever is asked, and so does a pipeline that the release does not overlap."""
     if setup.platform.cpu:
+        return False
+    if setup.d.layout.pp > 1 and not _overlaps_stages(setup):
         return False
     if setup.flags.asynchronous is not None:
         return setup.flags.asynchronous
@@ -120,6 +125,11 @@ def _asynchronous(setup: VllmSetup) -> bool:
     if looked_up and not (setup.rules.looked_up_overlaps and _v2_by_default(setup)):
         return False
     return setup.rules.async_scheduling
+
+
+def _overlaps_stages(setup: VllmSetup) -> bool:
+    overlap = setup.rules.pipeline_overlap
+    return overlap == "one by one" or (overlap == "V2" and _v2_by_default(setup))
 
 
 def on_v2_runner(setup: VllmSetup) -> bool:

@@ -137,6 +137,7 @@ VLLM = Vllm(
     tuning_flags={"stream_interval": None, "enable_prefix_caching": False},
     ahead_since=(0, 14),
     ahead_flags={"async_scheduling": True},
+    fills_stages=True,
     takes_token_ids=True,
     schedule_of_one_rank=True,
     sleep_flag="enable_sleep_mode",

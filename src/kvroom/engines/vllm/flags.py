@@ -12,13 +12,20 @@ from typing import Any
 
 from kvroom.engines import flags as read
 from kvroom.engines.flag_names import flag_names
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, check_spelling
 from kvroom.records import dataclass
+from kvroom.scenario.offload import json_object
 from kvroom.sharding.layout import Layout
 from kvroom.units import parse_bytes
 
 MAMBA_MODES = ("none", "align", "all")
 STATE_DTYPES = ("auto", "float16", "bfloat16", "float32")
+TRANSFER_KEYS = (
+    "kv_connector", "kv_connector_extra_config", "kv_connector_module_path", "kv_role", "engine_id",
+    "kv_rank", "kv_parallel_size", "kv_ip", "kv_port", "kv_buffer_device", "kv_buffer_size",
+    "kv_load_failure_policy", "enable_permute_local_kv",
+)  # fmt: skip
+"""Fields of ``KVTransferConfig``, which refuses any other."""
 PERFORMANCE_MODES = ("balanced", "interactivity", "throughput")
 
 NAMES = flag_names(__package__)
@@ -67,6 +74,8 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> VllmFlags:
     for name, degree in PARALLEL.items():
         if name in given:
             read.check_agrees(name, given[name], degree, getattr(layout, degree))
+    transfer = json_object(given.get("kv_transfer_config"))
+    check_spelling("engine_args.kv_transfer_config", transfer, TRANSFER_KEYS)
     found = read.fields_of(READERS, given)
     if "max_model_len" in given:
         found["auto_fit"] = given["max_model_len"] in (-1, "-1", "auto")

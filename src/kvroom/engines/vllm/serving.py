@@ -24,10 +24,6 @@ from kvroom.sharding.deployment import Deployment
 
 RETENTION = "prefix_cache_retention_interval"
 STATES = "the spare states that recurrent layers keep of a request that drafts are not simulated"
-PIPELINE = (
-    "vLLM keeps several batches of a pipeline in flight, each with other requests; here all requests take a "
-    "step together, so who waits, is preempted or finds a prefix cached may differ"
-)
 KINDS = {"full": "full", "latent": "full", "window": "sliding_window", "chunked": "chunked_local"}
 """Cache types as groups of the scheduler; what is missing here is state."""
 
@@ -73,6 +69,8 @@ def serving_rules(deployment: Deployment) -> ServingRules:
             args, "scheduler_reserve_full_isl", paged.rules.reserves_whole_prompt
         ),
         async_scheduling=paged.batch.asynchronous,
+        stages=deployment.layout.pp,
+        spreads=paged.batch.spreads,
         policy=one_of(*POLICIES)("engine_args.scheduling_policy", args.get("scheduling_policy"))
         if args.get("scheduling_policy")
         else "fcfs",
@@ -100,6 +98,4 @@ def serving_rules(deployment: Deployment) -> ServingRules:
     notes: list[str] = []
     if deployment.speculation and any(group.type == "mamba" for group in groups):
         notes.append(STATES)
-    if deployment.layout.pp > 1:
-        notes.append(PIPELINE)
     return ServingRules(setup=setup, block_bytes=paged.block_bytes, warnings=tuple(notes))

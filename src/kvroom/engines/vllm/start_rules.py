@@ -115,6 +115,16 @@ def _heads(setup: VllmSetup) -> Why:
     return Against(found, "a tp that divides the KV heads, or that they divide") if found else None
 
 
+def _draft_model(setup: VllmSetup) -> Why:
+    drafting = setup.d.speculation
+    if drafting is None or drafting.method != "draft":
+        return None
+    return Against(
+        "releases from 0.10.0 to 0.14 draft with no model of its own",
+        "vLLM 0.15.0 or later, or speculation eagle3 or ngram",
+    )
+
+
 def _batch(setup: VllmSetup) -> Why:
     return batch_refusal(setup, batching(setup))
 
@@ -303,6 +313,14 @@ START_RULES = (
         name="quantisation_groups",
         why=_groups,
         source="vLLM, AWQLinearMethod and GPTQLinearMethod.create_weights: input size not aligned",
+    ),
+    StartRule(
+        name="draft_model",
+        why=_draft_model,
+        source="vLLM 0.10.2 to 0.14.0, engine/arg_utils.py: draft model is not supported yet; issue 31883",
+        since=(0, 10, 0),
+        until=(0, 15, 0),
+        key="speculation",
     ),
     StartRule(name="batch", why=_batch, source="vLLM, SchedulerConfig's own checks"),
     StartRule(

@@ -18,6 +18,7 @@ from kvroom.engines.support import (
 )
 
 _KV = "vLLM documentation, Quantized KV Cache; engine arguments of 0.4.2"
+_CHOICES = "vLLM, CacheDType of config/cache.py, release by release"
 _HARDWARE = "vLLM documentation, Quantization, Supported Hardware (0.14)"
 _FP8 = "vLLM documentation, FP8 W8A8 (0.32)"
 _TRANSFORMER_ENGINE = "Transformer Engine documentation, support matrix of data types"
@@ -32,9 +33,16 @@ SUPPORT = Support(
             amd=CDNA,
             refuses=True,
         ),
+        "bf16": Requirement(source=_CHOICES, since=(0, 11, 0)),
+        "fp16": Requirement(source=_CHOICES, since=(0, 18, 0)),
+        "fp8_per_token_head": Requirement(source=_CHOICES, since=(0, 20, 0)),
         "int8_per_token_head": Requirement(
-            source="vLLM pull request 38378", capability=8.0, chips="Ampere or later"
+            source="vLLM pull request 38378",
+            since=(0, 20, 0),
+            capability=8.0,
+            chips="Ampere or later",
         ),
+        "int4_per_token_head": Requirement(source=_CHOICES, since=(0, 21, 0)),
         "nvfp4": Requirement(
             source="vLLM pull request 40177",
             since=(0, 21, 0),

@@ -149,6 +149,12 @@ class VllmRules:
     """The next step is scheduled before the output of the last is there."""
     looked_up_overlaps: bool = False
     """With the V2 runner also where drafts are looked up in the text."""
+    decodes_spread: bool = False
+    """In a pipeline the V2 runner schedules asynchronously a step more than there are stages, and a request
+    decodes in every so many."""
+    pipeline_overlap: Literal["none", "one by one", "V2"] = "none"
+    """Where pipeline stages and asynchronous scheduling go together: never, on either runner (on the first
+    each step waits for the tokens of the one before), or on the V2 runner alone."""
     overruns: bool = True
     """Then a request whose last token is on its way computes one more that nobody takes."""
     chunks_told: bool = False
@@ -263,6 +269,7 @@ CHANGES: Changes = (
         {
             "mamba_caching": "modes",
             "mamba_all_mode": True,
+            "pipeline_overlap": "one by one",
             "latent_block_blackwell": 64,
         },
     ),
@@ -302,7 +309,7 @@ CHANGES: Changes = (
     ),
     ((0, 21, 0), {"selection_buffer": False}),
     ((0, 22, 0), {"all_mode_speculation": True, "v2_types": frozenset({"qwen3"})}),
-    ((0, 23, 0), {"v2_types": V2_0_23, "packed": "buckets"}),
+    ((0, 23, 0), {"v2_types": V2_0_23, "packed": "buckets", "decodes_spread": True}),
     (
         (0, 24, 0),
         {
@@ -361,7 +368,12 @@ CHANGES: Changes = (
     ((0, 30, 0), {"window_block": "block"}),
     (
         (0, 31, 0),
-        {"wide_fp8_pages": True, "sequences_captured": True, "lone_prompt_uncapped": True},
+        {
+            "wide_fp8_pages": True,
+            "sequences_captured": True,
+            "lone_prompt_uncapped": True,
+            "pipeline_overlap": "V2",
+        },
     ),
     (
         (0, 32, 0),

@@ -262,7 +262,9 @@ def step3p5(config: Config, **outer: Any) -> ModelSpec:
         head_dim=128,
         intermediate_size=11264,
         moe_intermediate_size=1280,
-        share_expert_dim=config.integer("share_expert_dims", default=1280, low=0),
+        share_expert_dim=config.integer(
+            "share_expert_dims", "share_expert_dim", default=1280, low=0
+        ),
         n_routed_experts=288,
         num_experts_per_tok=8,
         max_position_embeddings=128000,

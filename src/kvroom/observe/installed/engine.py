@@ -7,6 +7,7 @@ ledger's (or the ones given); what the engine's own code makes of them takes the
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def _program(python: str) -> str:
     path = Path(python).expanduser()
     if path.is_dir():
         path = next((p for p in (path / "bin" / "python", path / "python") if p.is_file()), path)
-    found = shutil.which(str(path))
+    found = shutil.which(path.absolute() if os.sep in python else path)
     if found is None:
         fix = "Give the path of the Python that runs the engine: /opt/engine/bin/python."
         raise KvroomError(FIELD, python, "is no program that can be run here", fix)
@@ -183,6 +184,8 @@ class InstalledEngine:
         if drafting is not None and drafting.model is not None:
             self._write(DRAFT, drafting.model, paths=paths)
             config["model"] = DRAFT
+        elif drafting is not None:
+            config.pop("model", None)
         return json.dumps(config)
 
     def _write_head(self, named: str, workings: Workings, *, paths: bool) -> None:

@@ -69,7 +69,7 @@ class InstalledProcess:
         self.folder = Path(self._room.name)
         self._printed = 0
         self._tail = b""
-        self._answers = b""
+        self._answers = bytearray()
         caches = {name: str(self.folder) for name in ("VLLM_CACHE_ROOT", "SGLANG_CACHE_ROOT")}
         parts = [f"{name}={path}" for name, path in script.parts.items()]
         try:
@@ -145,12 +145,17 @@ class InstalledProcess:
         return found
 
     def _line(self, name: str) -> bytes:
-        begun = time.monotonic()
+        begun, looked_at = time.monotonic(), 0
         while True:
-            line, newline, rest = self._answers.partition(b"\n")
-            if newline:
-                self._answers = rest
+            end = self._answers.find(b"\n", looked_at)
+            if end >= 0:
+                line = bytes(self._answers[:end])
+                del self._answers[: end + 1]
                 return line
+            looked_at = len(self._answers)
+            if looked_at > self.limits.printed_bytes:
+                self._tail = bytes(self._answers[-TAIL_BYTES:])
+                raise self._flooded()
             ready = self._pipes.select(LOOK_S)
             for key, _ in ready:
                 data = os.read(key.fd, 2**20)
@@ -169,8 +174,11 @@ class InstalledProcess:
         self._printed += len(data)
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         if self._printed > self.limits.printed_bytes:
-            most = self.limits.printed_bytes // MIB
-            raise self._wrong(f"printed more than {most:,} MiB and was ended")
+            raise self._flooded()
+
+    def _flooded(self) -> KvroomError:
+        most = self.limits.printed_bytes // MIB
+        return self._wrong(f"printed more than {most:,} MiB and was ended")
 
     def _check(self, name: str, begun: float) -> None:
         if time.monotonic() - begun > self.limits.answer_s:

@@ -30,6 +30,7 @@ class EngineFacts:
     """Which of the process's schedulers it is."""
     steps_in_flight: int
     max_model_len: int
+    queues_idle: bool = False
     keeps_stale: bool = True
     """Whether a request that is preempted keeps tokens of steps that were under way."""
 
@@ -48,6 +49,7 @@ class InstalledScheduler:
         self.texts = texts
         """Token ids of prompts and answers, by request; None: their blocks go by names."""
         self.steps_in_flight = facts.steps_in_flight
+        self.queues_idle = facts.queues_idle
         self.running_count = self.waiting_count = self.blocks_in_use = 0
         self.requests: dict[int, ServedRequest] = {}
         self._coming: list[dict[str, Any]] = []

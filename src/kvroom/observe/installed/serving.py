@@ -76,6 +76,7 @@ def facts_of(begun: Mapping[str, Any], told: Mapping[str, Any]) -> EngineFacts:
     return EngineFacts(
         number=begun["number"],
         steps_in_flight=begun["steps_in_flight"],
+        queues_idle=begun.get("queues_idle", False),
         max_model_len=told["max_model_len"],
         keeps_stale=begun.get("keeps_stale", True),
     )
@@ -94,6 +95,7 @@ def script_scheduler(
     facts = EngineFacts(
         number=begun["number"],
         steps_in_flight=begun["steps_in_flight"],
+        queues_idle=begun.get("queues_idle", False),
         max_model_len=script.engine.config.max_model_len,
     )
     return InstalledScheduler(engine, facts, texts=texts)

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
+from kvroom.engines.log_memory import ELSEWHERE
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_shapes import Figures, Record, Shape, take
 from kvroom.engines.registry import log_reader, log_readers, metric_tables
@@ -108,6 +109,8 @@ def read(stream: IO[bytes]) -> StartupLog:
     )
     if not ranked:  # an allocation without room may be the whole of what was kept
         ranked = [key for key, (_, r) in best.items() if r.shortages][:1]
+        if ranked and ELSEWHERE in best[ranked[0]][1].settings:  # frames, and none of an engine
+            return StartupLog(engine=None, shortage=best[ranked[0]][1].shortage, notes=tuple(notes))
         notes += [f"no line says whose log it is: read as {k}'s" for _, k in ranked]
     if not ranked:
         return StartupLog(engine=None, notes=tuple(notes))

@@ -42,7 +42,9 @@ def drafting(scenario: Scenario, deployment: Deployment) -> Iterator[Lever]:
         return
     engine = engine_of(scenario.engine)
     for method, need in engine.support.drafting.items():
-        if (method == "mtp" and not deployment.model.mtp) or not deployment.model.generates:
+        if method not in WORDS or not deployment.model.generates:
+            continue  # a draft model of its own would have to be named
+        if method == "mtp" and not deployment.model.mtp:
             continue
         tokens = DEFAULT_TOKENS.get(method, 3)
         chance = USUAL_ACCEPTANCE[method]

@@ -7,6 +7,8 @@ from typing import Any
 import click
 
 from kvroom import api
+from kvroom.errors import KvroomError
+from kvroom.models.catalogue import known
 from kvroom.ui.cli.options import (
     pauses_of,
     pauses_option,
@@ -77,6 +79,9 @@ def agents(
     it: memory below the GPUs, a narrower cache, more GPUs, routers.
     """
     check_places(csv=csv, parquet=parquet, html=html, svg=svg)
+    if not (given.get("model_name") or given.get("model_flag")) and known(sessions_of):
+        fix = f"Give the trace, or sessions made up, before it: kvroom agents agents=40 {sessions_of}."
+        raise KvroomError("TRACE", sessions_of, "is a model", fix)
     scenario = scenario_from(given)
     with seldom_collected(), Waiting("draws") as waiting:
         answer = api.agents(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -10,10 +13,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from kvroom import __version__
-from kvroom.errors import nearest
+from kvroom.errors import KvroomError, nearest
+from kvroom.ui.cli.shell import refuse
 from kvroom.ui.terminal.plain import MOST_COLUMNS, colour, spell_out
 from kvroom.version import is_compiled
 
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a full or broken disk says of what is printed to it."""
 SELDOM = 50_000
 """Objects made between two looks for garbage in circles."""
 COMMANDS = {
@@ -120,10 +126,18 @@ class Commands(click.Group):
         Modules are read, and questions answered, with next to no garbage in circles: it is looked for seldom.
         """
         spell_out()
+        if sys.stdin is None:  # a shell's <&-: nothing comes
+            sys.stdin = io.TextIOWrapper(io.BytesIO())
         before = gc.get_threshold()
         gc.set_threshold(SELDOM, *before[1:])
         try:
             return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in UNWRITTEN or error.filename is not None:
+                raise
+            why = f"cannot be written ({(error.strerror or '').lower()})"
+            fix = "Send it where there is room."
+            refuse(KvroomError("output", None, why, fix), as_json=False)
         finally:
             gc.set_threshold(*before)
 

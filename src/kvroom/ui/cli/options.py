@@ -14,6 +14,7 @@ import click
 from kvroom import hub
 from kvroom.errors import KvroomError
 from kvroom.models.load import asking
+from kvroom.models.names import is_page
 from kvroom.scenario.command_line import FLAGS, NUMBER
 from kvroom.scenario.layout import counted_cards
 from kvroom.scenario.offload import line as tier_line
@@ -268,7 +269,9 @@ def _scenario_from(options: dict[str, Any], notes: list[str]) -> Scenario:
         )
     model = name or flag
     base: dict[str, Any] = {}
-    if model and ("#s=" in model or model.startswith(("http://", "https://"))):
+    if model and (
+        "#s=" in model or (model.startswith(("http://", "https://")) and not is_page(model))
+    ):
         base, model = Scenario.from_link(model).differences(), None
     if options.get("from_command"):
         base |= _command(
@@ -369,6 +372,9 @@ def keys_from(options: dict[str, Any]) -> dict[str, Any]:
         keys.update(_gpu(keys["gpu"], keys.get("gpu_count")))
     if options.get("users"):
         users = _value("concurrency", options["users"])
+        if keys.get("concurrency", users) != users:
+            why = f"is not the --users {users} given, which says it too"
+            raise KvroomError("concurrency", keys["concurrency"], why, "Give one of them.")
         keys["concurrency"] = workload["concurrency"] = users
     if options.get("static"):
         workload["static"] = True

@@ -51,9 +51,9 @@ def reconcile(
 ) -> None:
     """Hold an engine's start-up log against the prediction.
 
-    FILE is what vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama wrote as it started (-: standard
-    input; gzip does), or a recording of kvroom watch, or a metrics text. Model, flags and figures are
-    read from it; what it does not say is asked for.
+    FILE is what vLLM, SGLang, TensorRT-LLM, llama.cpp, Ollama or LMDeploy wrote as it started (-:
+    standard input; gzip does), or a recording of kvroom watch, or a metrics text. Model, flags and
+    figures are read from it; what it does not say is asked for.
     """
     from kvroom.ui.terminal import reconcile as text
 

@@ -62,6 +62,7 @@ def _step(workings: Workings) -> list[str]:
         "links": terms.links_s,
         "drafting": terms.draft_s,
         "host memory": terms.host_s,
+        "slowest stage": terms.uneven_s,
     }
     largest = sorted(parts.items(), key=lambda p: -p[1])[:3]
     shares = ", ".join(f"{n} {100 * v / step.seconds:.0f} %" for n, v in largest if v)

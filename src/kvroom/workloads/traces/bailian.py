@@ -38,5 +38,9 @@ def bailian(options: RowOptions) -> Row:
 
 
 FORMAT = Format(
-    "Qwen-Bailian", ("chat_id", "timestamp", "input_length", "output_length"), bailian, 16
+    "Qwen-Bailian",
+    ("chat_id", "timestamp", "input_length", "output_length"),
+    bailian,
+    16,
+    may=("hash_ids", "parent_chat_id"),
 )

@@ -63,7 +63,8 @@ class Format:
 
     ``hash_tokens`` is what the format's own traces use (None: it has no hash ids). Of a CSV format the
     columns are in lower case. ``timed``: rows say when requests came. ``sessions``: a row is a session,
-    whose requests wait for each other. ``known`` looks closer where keys are not enough.
+    whose requests wait for each other. ``known`` looks closer where keys are not enough. ``may`` are keys
+    that a row has besides: one that is a slip of theirs would be passed over.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Format:
     plain: Callable[[bytes], Request | None] | None = None
     """A short cut for rows of the commonest shape."""
     known: Callable[[Mapping[str, Any]], bool] | None = None
+    may: tuple[str, ...] = ()
     tells_deltas: Callable[[Iterable[Mapping[str, Any]]], bool] | None = None
     """Whether later rows of a session hold what is new only, by its first rows."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, check_spelling
 from kvroom.workloads.traces import (
     agents,
     aiperf,
@@ -64,6 +64,7 @@ def format_of(keys: Mapping[str, Any] | Sequence[str], shown: str) -> Format:
     csv = not isinstance(keys, Mapping)
     for kind in FORMATS:
         if kind.csv == csv and kind.fits(keys):
+            check_spelling("row", keys, (*kind.needs, *kind.may))
             return kind
     same = [kind for kind in FORMATS if kind.csv == csv and len(kind.needs) > 1]
     near = max(same, key=lambda kind: sum(need in keys for need in kind.needs) / len(kind.needs))

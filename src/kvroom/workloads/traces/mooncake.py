@@ -64,6 +64,7 @@ FORMAT = Format(
     mooncake,
     512,
     plain=plain_mooncake,
+    may=("hash_ids", "session", "priority"),
 )
 
 GRAPH_KEYS = (
@@ -237,4 +238,12 @@ def _linked(values: Mapping[str, Any]) -> bool:
     return long and any(key in values for key in GRAPH_KEYS)
 
 
-GRAPH = Format("Mooncake sessions", (), graph, 512, known=_linked, tells_deltas=tells_deltas)
+GRAPH = Format(
+    "Mooncake sessions",
+    (),
+    graph,
+    512,
+    known=_linked,
+    tells_deltas=tells_deltas,
+    may=(*FORMAT.needs, *FORMAT.may, *GRAPH_KEYS),
+)
