@@ -14,6 +14,8 @@ PYTHON = os.environ.get("KVROOM_SGLANG", "")
 """The Python that has sglang."""
 RELEASE = os.environ.get("KVROOM_SGLANG_RELEASE", "0.5.23")
 CONTEXT = 2048
+PLAIN = 40
+"""Loads before this one have limits of prompts by chunks alone."""
 HEAD = {"speculative_draft_model_path": "draft"}
 """A draft of which nothing is known: a head like one layer of the model, for STANDALONE a model like it."""
 DRAFTS: tuple[dict[str, Any], ...] = (
@@ -62,6 +64,12 @@ def drawn(seed: int, release: str = RELEASE) -> Load:
         args["disable_radix_cache"] = True
     if dice.random() < 0.2:
         args["schedule_conservativeness"] = dice.choice([0.3, 1.3])
+    if seed >= PLAIN:
+        more = random.Random(-1 - seed)
+        if more.random() < 0.3:
+            args["max_prefill_tokens"] = more.choice([400, 1200])
+        if more.random() < 0.2:
+            args["chunked_prefill_size"] = -1
     scenario = {
         "model": {"config": models.LLAMA},
         "gpu": H100,

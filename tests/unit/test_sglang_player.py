@@ -37,7 +37,7 @@ def test_a_server_without_requests_is_idle() -> None:
     player: Any = object.__new__(SglangPlayer)
     player.server, player.place, player.busy = Server(), nullcontext(), True
     player.requests, player.in_flight, player.running, player.last = {}, {}, set(), []
-    player.width = 0
+    player.width, player.planned, player.idle = 0, True, player.server.on_idle
 
     player.step()
 

@@ -49,7 +49,7 @@ def _default_backend(
             ours = arch in DEEPSEEK_FAMILY and rules.trtllm_mla
             return "trtllm_mla" if ours else "flashinfer"
         return "fa3" if platform.hopper else "triton"
-    if arch == GPT_OSS or (arch == LLAMA4 and rules.trtllm_mha):
+    if arch == GPT_OSS or (arch == LLAMA4 and rules.llama4_trtllm):
         return "trtllm_mha" if platform.sm100 else "fa3" if platform.hopper else "triton"
     if arch.startswith(("Gemma4", "DiffusionGemma")):
         return "trtllm_mha" if platform.sm100 else "triton"

@@ -46,25 +46,24 @@ class PlainKernel:
         return self.run
 
 
-def _pages_for_prompts(
-    starts: Any, ends: Any, last: Any, pages: Any, places: Any, _: int, page: int, *__: object
-) -> None:
-    """Lay tokens from ``starts`` to ``ends`` of each request behind its ``last`` place, then on new pages."""
+def _pages_for_prompts(starts: Any, ends: Any, last: Any, pages: Any, *out: Any) -> None:
+    """Lay tokens from ``starts`` to ``ends`` of each request behind its ``last`` place, then on new pages;
+    ``out``: the places, and third the page's tokens."""
+    places, _, page, *_ = out
     filled = used = 0
-    for start, end, place in zip(starts.tolist(), ends.tolist(), last.tolist(), strict=True):
+    for start, end, before in zip(starts.tolist(), ends.tolist(), last.tolist(), strict=True):
+        place = before
         for token in range(start, end):
-            if token % page == 0:
-                place, used = int(pages[used]) * page - 1, used + 1
-            place += 1
+            new_page = token % page == 0
+            place = int(pages[used]) * page if new_page else place + 1
+            used += new_page
             places[filled] = place
             filled += 1
 
 
-def _pages_for_decodes(
-    ends: Any, last: Any, pages: Any, places: Any, _: int, page: int, *__: object
-) -> None:
+def _pages_for_decodes(ends: Any, last: Any, pages: Any, *out: Any) -> None:
     """The same of one token each."""
-    _pages_for_prompts(ends - 1, ends, last, pages, places, _, page)
+    _pages_for_prompts(ends - 1, ends, last, pages, *out)
 
 
 def _last_places(table: Any, rows: Any, lengths: Any) -> Any:
@@ -202,6 +201,15 @@ class SglangPlayer:
             second = getattr(server.spec_algorithm, "supports_spec_v2", bool)()
             if not (second and (self.arrays or server.enable_overlap)):
                 raise ImportError("drafts that its worker gives room itself (until 0.5.13)")
+        self._stand_in()
+        self.idle = getattr(server, "on_idle", None) or server.self_check_during_idle
+        _without_triton(server)
+        gc.collect()
+        gc.freeze()
+
+    def _stand_in(self) -> None:
+        """Have the server run nothing, tell nobody, and keep what a model would read."""
+        server = self.server
         server.model_worker.forward_batch_generation = self._forward
         for holder in (server, getattr(server, "output_streamer", None)):
             if hasattr(holder, "stream_output"):
@@ -219,10 +227,6 @@ class SglangPlayer:
             if hasattr(relay, name):
                 setattr(relay, name, lambda *_: None)
         self.result.copy_to_cpu = lambda *_, **__: None
-        self.idle = getattr(server, "on_idle", None) or server.self_check_during_idle
-        _without_triton(server)
-        gc.collect()
-        gc.freeze()
 
     @staticmethod
     def _drafts(args: Any) -> int:

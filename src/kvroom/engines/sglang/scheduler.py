@@ -2,12 +2,13 @@
 
 A batch is either prompts or decodes. Prompts are taken as long as what they and the running requests are
 thought to need still fits; how much of their longest answers that is (the new-token ratio) falls while all
-goes well and is set anew when requests have to be retracted. With overlap a batch is scheduled while the one
-before it is computed; who ends with that one sits out. Once no more prompts fit, none is tried until one of
-those who run has left. By ``managers/scheduler.py``, ``schedule_policy.py`` and ``schedule_batch.py`` of
-0.5.23, which serves random loads the same to the last token (``tests/engine/test_sglang.py``), for answers as
-long as their ``max_tokens``. Room of refused drafts stays with the request. Below the tree may lie host
-memory (HiCache): what a prompt finds there is loaded while its batch runs, layer by layer. What storage holds
+goes well and is set anew when requests have to be retracted. With overlap a batch is scheduled while the
+one before it is computed; who ends with that one sits out. Once no more prompts fit, none is tried until
+one of those who run has left. By ``managers/scheduler.py``, ``schedule_policy.py`` and
+``schedule_batch.py`` of 0.5.4 to 0.5.23, which serve random loads the same to the last token
+(``tests/engine/test_sglang.py``), for answers as long as their ``max_tokens``; what releases do otherwise
+is in ``SglangRules``. Room of refused drafts stays with the request. Below the tree may lie host memory
+(HiCache): what a prompt finds there is loaded while its batch runs, layer by layer. What storage holds
 below that comes into host memory while the prompt waits; who still waits for it is passed over.
 """
 
@@ -15,11 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import field
 from heapq import heappush
 from itertools import islice
 
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
+from kvroom.engines.sglang.versions import SglangRules, newest_rules
 from kvroom.kvcache.connector import (
     FetchingConnector,
     KVConnector,
@@ -62,26 +65,14 @@ class SglangSettings:
     caching: bool = True
     overlap: bool = False
     first_ratio: float = FIRST_RATIO
-    splits_prompts: bool = True
-    refreshes_waiting: bool = True
-    ending_sit_out: bool = True
-    ended_leave_first: bool = True
-    chunk_has_its_row: bool = True
-    drafting_sorted: bool = True
-    claims_ahead: bool = False
-    evicts_lacking: bool = True
-    shares_answers: bool = True
-    surplus_freed_late: bool = False
-    page_promised: bool = True
-    page_needed: bool = True
-    chunk_of_part_page: bool = False
+    rules: SglangRules = field(default_factory=newest_rules)
+    """What the release does."""
     input_limits: bool = False
-    spent_try_nobody: bool = True
-    """As in ``SglangRules``."""
+    """A prompt longer than what ``max_prefill_tokens`` has left waits for the next batch."""
     reserved_tokens: int = 0
     """Beyond what a request has computed it holds so many at each decode, for drafts that may be kept."""
     shares_beyond: bool = False
-    """As in ``SglangRules``."""
+    """Drafts that were kept beyond an answer's end stay in the tree."""
     pairs: bool = False
     """The tree is of pairs of ids, as drafts from the model's states need them: it knows a token less."""
 
@@ -201,6 +192,7 @@ class SglangScheduler:
             return False
         if not self._held and not self.waiting:
             self.ratio = self.settings.first_ratio  # set anew while it is idle
+            self.running, self._full = [], False  # who had ended has left
         request.final_tokens = min(request.final_tokens, limit)
         runs = request.hashes.runs(self.settings.page)
         if self.settings.shares_beyond:
@@ -269,12 +261,12 @@ class SglangScheduler:
             self._go_on(self._chunked, room, output)
         # Each holds a row of the request table, from its first batch on.
         rows = settings.max_running_requests - len(self._held)
-        rows += len(output.scheduled) if settings.chunk_has_its_row else 0
+        rows += len(output.scheduled) if settings.rules.chunk_has_its_row else 0
         most = min(settings.max_running_requests - len(self.running), rows)
         passed: list[ServedRequest] = []
         while self.waiting:
             spent = min(room.chunk, room.prompts) <= 0 and self._fits(room)
-            if spent and (settings.spent_try_nobody or output.admitted):
+            if spent and (settings.rules.spent_try_nobody or output.admitted):
                 break
             if len(output.scheduled) >= most:
                 self._full = True
@@ -297,7 +289,7 @@ class SglangScheduler:
     def _refresh(self) -> None:
         """Use what of those who wait is in the tree."""
         settings = self.settings
-        if not self.waiting or not settings.caching or not settings.refreshes_waiting:
+        if not self.waiting or not settings.caching or not settings.rules.refreshes_waiting:
             return
         if self._passes % REFRESH_PASSES == 0:
             for request in reversed(list(islice(self.waiting, REFRESHED_REQUESTS))):
@@ -325,11 +317,11 @@ class SglangScheduler:
         self.cache.lock(node)
         more = request.num_tokens - start
         need = more + min(request.tokens_left, CLIP_TOKENS)
-        need += settings.page if settings.page_needed else 0
+        need += settings.page if settings.rules.page_needed else 0
         tokens, page = more, settings.page
         if self._paged(more) > room.chunk:
             whole = (start + room.chunk) // page * page - start
-            tokens = room.chunk - page + 1 if settings.chunk_of_part_page else whole
+            tokens = room.chunk - page + 1 if settings.rules.chunk_of_part_page else whole
         fits = need < self._left(room)
         alone = settings.input_limits and output.scheduled and self._paged(more) >= room.prompts
         if not fits or alone or tokens <= 0:
@@ -410,7 +402,7 @@ class SglangScheduler:
         request.in_flight_tokens += tokens
         self._held[request].end = request.num_computed_tokens
         paged = self._paged(tokens)
-        room.now += paged + (self.settings.page if self.settings.page_promised else 0)
+        room.now += paged + (self.settings.page if self.settings.rules.page_promised else 0)
         room.later += min(request.output_tokens, CLIP_TOKENS) if done else 0
         room.chunk -= paged
         room.prompts -= paged
@@ -445,7 +437,7 @@ class SglangScheduler:
         if self.drafts is not None:
             drafted = output.drafted = self.drafts.at(len(self.running))
         here = decoding = [q for q in self.running if not q.finished]
-        if self.settings.ending_sit_out:
+        if self.settings.rules.ending_sit_out:
             decoding = [q for q in here if not (q.in_flight_tokens and q.tokens_left <= 1)]
         sits_out = len(decoding) < len(here)
         self._full = self._full and len(decoding) == len(self.running)
@@ -478,7 +470,7 @@ class SglangScheduler:
     ) -> list[ServedRequest]:
         """Take their tokens from those that have generated least, until the others' next fit."""
         order = list(decoding)
-        if self.drafts is None or self.settings.drafting_sorted:
+        if self.drafts is None or self.settings.rules.drafting_sorted:
             order.sort(key=_generated, reverse=True)
         while len(order) > 1 and (not output.preempted or not self._room_for_all(order, tokens)):
             victim = order.pop()
@@ -516,7 +508,7 @@ class SglangScheduler:
             return request.num_computed_tokens + tokens
         held = self._held[request]
         known = max(held.end, request.num_tokens - 1) + self.settings.reserved_tokens
-        ahead = self.settings.claims_ahead and request.in_flight_tokens and not held.prompting
+        ahead = self.settings.rules.claims_ahead and request.in_flight_tokens and not held.prompting
         return known + 1 if ahead else known
 
     # Tokens
@@ -532,7 +524,7 @@ class SglangScheduler:
     def _evict(self, tokens: int) -> None:
         """Have so many free, as far as leaves can go."""
         if tokens > self.free:
-            here = self.free if self.settings.evicts_lacking else 0
+            here = self.free if self.settings.rules.evicts_lacking else 0
             self.free += self.cache.evict(tokens - here)
 
     def _allocate(self, request: ServedRequest, tokens: int) -> None:
@@ -551,7 +543,7 @@ class SglangScheduler:
         tokens = self._whole(self._known(tokens))
         node, known = self.cache.insert(held.text, tokens)
         prompt = self._whole(self._known(request.num_prompt_tokens))
-        if settings.splits_prompts and 0 < prompt < tokens:
+        if settings.rules.splits_prompts and 0 < prompt < tokens:
             self.cache.insert(held.text, prompt)  # so that an answer may go without its prompt
         self.free += known - held.locked  # what another had put there is held twice no longer
         held.own -= tokens - held.locked
@@ -587,18 +579,18 @@ class SglangScheduler:
             held = self._held[request]
             if request.finished:
                 late = bool(request.in_flight_tokens) and not self.drafts
-                if late and not self.settings.surplus_freed_late:
+                if late and not self.settings.rules.surplus_freed_late:
                     computed += 1  # its last token is in the batch on its way, for nothing
                 if not self.settings.shares_beyond:
                     computed = min(computed, request.num_tokens)
-                self._share(request, computed if self.settings.shares_answers else held.end)
+                self._share(request, computed if self.settings.rules.shares_answers else held.end)
                 if self.events is not None:
                     blocks = held.locked // self.settings.page
                     report_left(self.events, request, blocks, self.blocks_per_name)
-                if late and self.settings.surplus_freed_late:
+                if late and self.settings.rules.surplus_freed_late:
                     self._keep_surplus(request)
                 self._release(request)
-                if self.settings.ended_leave_first and request in self.running:
+                if self.settings.rules.ended_leave_first and request in self.running:
                     self.running.remove(request)
                     self._full = False
                 self._texts.pop(request)

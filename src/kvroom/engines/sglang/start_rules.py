@@ -8,8 +8,10 @@ from __future__ import annotations
 from functools import partial
 
 from kvroom.engines.flags import plain_args
+from kvroom.engines.releases import shown
 from kvroom.engines.sglang.answer import resolved
 from kvroom.engines.sglang.support import SUPPORT
+from kvroom.engines.sglang.versions import LLAMA4
 from kvroom.engines.start_rules import (
     Against,
     StartRule,
@@ -22,6 +24,9 @@ from kvroom.scenario.values import number_of
 from kvroom.sharding.deployment import Deployment
 
 Why = Against | None
+
+LLAMA4_KERNELS = ("fa3", "aiter", "triton", "trtllm_mha")
+"""Attention kernels that Llama 4 may be asked to start with."""
 
 
 def _paged_trees(deployment: Deployment) -> Why:
@@ -64,6 +69,18 @@ def _vocabularies(deployment: Deployment) -> Why:
     return Against(
         f"the draft model knows {drafted.model.vocab_size:,} tokens and the model {own:,}",
         "a draft of the model's own family",
+    )
+
+
+def _llama4_kernel(deployment: Deployment) -> Why:
+    args = resolved(deployment)
+    asked = args.flags.backend in LLAMA4_KERNELS
+    if args.traits.architecture != LLAMA4 or not args.rules.llama4_kernel_asked or asked:
+        return None
+    return Against(
+        f"SGLang {shown(args.rules.release)} starts Llama 4 only with an attention kernel that is asked for",
+        "--attention-backend fa3 on Hopper, triton elsewhere",
+        {"attention_backend": "fa3" if args.platform.hopper else "triton"},
     )
 
 
@@ -112,6 +129,11 @@ START_RULES = (
         name="grouped_drafts",
         why=_grouped_drafts,
         source="SGLang 0.5.14, _handle_eagle_family and _handle_ngram: does not support dp attention",
+    ),
+    StartRule(
+        name="llama4_kernel",
+        why=_llama4_kernel,
+        source="SGLang 0.5.1 to 0.5.5, server_args.py: fa3, aiter, or triton is required for Llama4 model",
     ),
     StartRule(
         name="hicache_size",

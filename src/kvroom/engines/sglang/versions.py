@@ -141,8 +141,11 @@ class SglangRules:
     trtllm_mla: bool = False
     trtllm_mha: bool = False
     nemotron_trtllm: bool = False
+    llama4_trtllm: bool = False
     """B200 and its kin attend with TensorRT-LLM's kernels, in pages of 64: DeepSeek's latents, plain
-    attention, Nemotron-H."""
+    attention, Nemotron-H, Llama 4."""
+    llama4_kernel_asked: bool = False
+    """Llama 4 starts with an attention kernel that is asked for by name only."""
     fa4_page: Literal["prefill backend", "sm100"] = "prefill backend"
     trtllm_pages: tuple[int, ...] = (16, 32, 64)
     trtllm_windows: bool = False
@@ -252,7 +255,7 @@ class SglangRules:
 
 
 CHANGES: Changes = (
-    ((0, 5, 1), {"checkpoint_cache": True}),
+    ((0, 5, 1), {"checkpoint_cache": True, "llama4_kernel_asked": True}),
     (
         (0, 5, 2),
         {"standalone_mib": 6144, "writes_selected": False, "chunk_of_part_page": False},
@@ -265,16 +268,28 @@ CHANGES: Changes = (
             "small_card": (2048, 16, 80),
             "sparse_index": True,
             "state_pool": True,
-            "trtllm_mla": True,
         },
     ),
-    ((0, 5, 4), {"small_card": (2048, 24, 80), "trtllm_mha": True}),
-    ((0, 5, 5), {"prefill_graphs": "asked", "prefill_graph_divisor": 4}),
-    ((0, 5, 6), {"spread_odd_layers": True, "shares_answers": False, "surplus_freed_late": False}),
+    ((0, 5, 4), {"trtllm_mla": True}),
+    (
+        (0, 5, 5),
+        {"small_card": (2048, 24, 80), "prefill_graphs": "asked", "prefill_graph_divisor": 4},
+    ),
+    (
+        (0, 5, 6),
+        {
+            "spread_odd_layers": True,
+            "llama4_trtllm": True,
+            "llama4_kernel_asked": False,
+            "shares_answers": False,
+            "surplus_freed_late": False,
+        },
+    ),
     (
         (0, 5, 7),
         {
             "draft_slots": False,
+            "trtllm_mha": True,
             "draft_state": "all requests",
             "prefill_graph_divisor": 8,
             "value_width": True,
@@ -463,3 +478,8 @@ NEWEST: Release = CHANGES[-1][0]
 def rules_of(release: Release) -> SglangRules:
     """The rules that hold in ``release``."""
     return rules_at(SglangRules(release=release), CHANGES, release)
+
+
+def newest_rules() -> SglangRules:
+    """The rules of the newest release."""
+    return rules_of(NEWEST)
