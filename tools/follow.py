@@ -138,7 +138,7 @@ PACKAGES = {
         requirements="requirements-engine.lock",
         older=(
             ((0, 10, 0), ("transformers==4.51.3", "tokenizers==0.21.4", "huggingface_hub==0.36.2")),
-            ((0, 18, 0), ("transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.2")),
+            ((0, 20, 0), ("transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.2")),
         ),
         arguments=("vllm/engine/arg_utils.py", r"(Async)?EngineArgs"),
     ),

@@ -328,3 +328,25 @@ def test_a_row_of_rules_goes_where_its_release_stands(tool: ModuleType) -> None:
     assert between.index("(0, 9, 0)") < between.index("a case") < between.index("(0, 11, 0)")
     last = tool.with_row(text, (0, 12, 0), "    ((0, 12, 0), {}),\n")
     assert last.endswith("    ),\n    ((0, 12, 0), {}),\n)\n")
+
+
+def test_which_classes_can_be_split_into_stages_is_read_from_the_source(tmp_path: Path) -> None:
+    classes = from_file("tools/model_classes.py")
+    models = tmp_path / "vllm/model_executor/models"
+    (models / "whole").mkdir(parents=True)
+    (models / "registry.py").write_text(
+        '_TEXT_MODELS = {"A": ("a", "A"), "B": ("b", "B"), "C": ("whole", "C"), "D": ("b", "D")}\n'
+    )
+    (models / "a.py").write_text("class Base(Module, SupportsPP): ...\nclass A(Base): ...\n")
+    (models / "b.py").write_text(
+        "from .a import A as Other\nclass B(Other): ...\nclass D(D): ...\n"
+    )
+    (models / "whole" / "__init__.py").write_text("from .parts import Part\nclass C(Part): ...\n")
+    (models / "whole" / "parts.py").write_text("class Part(Module): ...\n")
+    found = classes.classes_in(tmp_path)
+    assert found["B"] == ("b", "B")
+    assert classes.staged_in(tmp_path, found) == {"A", "B"}
+
+    table = {"staged": {}, "unstaged": "C D"}
+    classes.with_stages(table, "0.9.1.post1", {"A", "C", "D"}, {"A", "D"})
+    assert table == {"staged": {"0.9.1": "D"}, "unstaged": "C"}

@@ -180,6 +180,16 @@ CASES: dict[str, tuple[str, Asks, Asks]] = {
             {"engine_version": "0.23.0"},
         ),
     ),
+    "a class without stages, as 0.10.1 says of gpt-oss": (
+        "stages",
+        ("gpt-oss-120b", "H100-SXM", {"gpu_count": 2, "pp": 2, "engine_version": "0.10.1"}),
+        ("gpt-oss-120b", "H100-SXM", {"gpu_count": 2, "pp": 2, "engine_version": "0.10.2"}),
+    ),
+    "a class that never has any": (
+        "stages",
+        ("zamba2-7b", "H100-SXM", {"gpu_count": 2, "pp": 2}),
+        ("zamba2-7b", "H100-SXM", {}),
+    ),
     "a connector without groups while the hybrid manager is on": (
         "connector_groups",
         (B8, "H100-SXM", {"engine_version": "0.16.0", **flags(kv_offloading_size=4)}),

@@ -26,12 +26,16 @@ STOOD_IN = (FullAttention, SlidingWindow, ChunkedAttention)
 @dataclass(frozen=True)
 class ModelClasses:
     """``came`` and ``last`` give a class's first and last release, where it came after 0.8.5 or has gone.
-    ``carried``: transformers' class of that name takes vLLM's attention. ``types``: a model type's class."""
+    ``carried``: transformers' class of that name takes vLLM's attention. ``types``: a model type's class.
+    ``staged``: since when a class can be split into pipeline stages that once could not; ``unstaged``: those
+    that cannot."""
 
     came: dict[str, Release]
     last: dict[str, Release]
     carried: frozenset[str]
     types: dict[str, str]
+    staged: dict[str, Release]
+    unstaged: frozenset[str]
 
     def of(self, model: ModelSpec) -> str:
         """The class that a model's config names, or that of its type."""
@@ -58,12 +62,20 @@ def model_classes() -> ModelClasses:
         last=by_name("last"),
         carried=frozenset(table["carried"].split()),
         types=table["types"],
+        staged=by_name("staged"),
+        unstaged=frozenset(table["unstaged"].split()),
     )
 
 
 def _release(text: str) -> Release:
     major, minor, patch = map(int, text.split("."))
     return major, minor, patch
+
+
+def lacks_class(setup: VllmSetup) -> bool:
+    """Whether the model's class came after the release."""
+    classes = model_classes()
+    return setup.release < classes.came.get(classes.of(setup.d.model), setup.release)
 
 
 def stood_in(setup: VllmSetup) -> bool:

@@ -24,7 +24,7 @@ from kvroom.engines.vllm.defaults import batch_refusal, batching
 from kvroom.engines.vllm.encoding import largest_item
 from kvroom.engines.vllm.graphs import captures
 from kvroom.engines.vllm.memory import Budget
-from kvroom.engines.vllm.model_classes import model_classes, stood_in
+from kvroom.engines.vllm.model_classes import lacks_class, model_classes, stood_in
 from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.support import SUPPORT
@@ -219,12 +219,26 @@ def _architecture(setup: VllmSetup) -> Why:
     first, last = classes.came.get(name), classes.last.get(name)
     if last is not None and setup.release > last and name not in classes.carried:
         return Against(f"vLLM dropped {name} after {shown(last)}", f"vLLM {shown(last)} or older")
-    if first is None or setup.release >= first or stood_in(setup):
+    if not lacks_class(setup) or stood_in(setup):
         return None
+    assert first is not None
     return Against(
         f"vLLM {shown(setup.release)} has no {name}; it came with {shown(first)}",
         f"vLLM {shown(first)} or newer",
     )
+
+
+def _stages(setup: VllmSetup) -> Why:
+    """Pipeline stages of a class that has no interface for them; transformers' own have one."""
+    classes = model_classes()
+    name = classes.of(setup.d.model)
+    since = classes.staged.get(name)
+    whole = name in classes.unstaged or (since is not None and setup.release < since)
+    if setup.d.layout.pp == 1 or not whole or lacks_class(setup):
+        return None
+    later = f", or vLLM {shown(since)} or newer" if since else ""
+    release = shown(setup.release)
+    return Against(f"vLLM {release} cannot split {name} into pipeline stages", f"pp=1{later}")
 
 
 def _free_memory(pool_question: PoolQuestion) -> Why:
@@ -329,6 +343,13 @@ START_RULES = (
         source="vLLM, model_executor/models/registry.py of each release from 0.8.5 on",
         unsupported=True,
         key="model",
+    ),
+    StartRule(
+        name="stages",
+        why=_stages,
+        source="vLLM, verify_with_parallel_config: models without SupportsPP, by each release's classes",
+        unsupported=True,
+        key="pp",
     ),
     StartRule(
         name="windows_off",
