@@ -523,9 +523,8 @@ def with_row(text: str, release: tuple[int, ...], row: str) -> str:
         for each in table.value.elts
         if isinstance(each, ast.Tuple) and ast.literal_eval(each.elts[0]) < release
     ]
-    assert before, f"{release} is older than the oldest change"
     lines = text.splitlines(keepends=True)
-    at = before[-1].end_lineno or 0
+    at = (before[-1].end_lineno or 0) if before else table.value.lineno
     return "".join([*lines[:at], f"{row.rstrip()}\n", *lines[at:]])
 
 

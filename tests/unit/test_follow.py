@@ -326,6 +326,8 @@ def test_a_row_of_rules_goes_where_its_release_stands(tool: ModuleType) -> None:
     row = "    ((0, 10, 0), {'x': 1}),\n    # a case: see groups.py\n"
     between = tool.with_row(text, (0, 10, 0), row)
     assert between.index("(0, 9, 0)") < between.index("a case") < between.index("(0, 11, 0)")
+    first = tool.with_row(text, (0, 8, 0), "    ((0, 8, 0), {}),\n")
+    assert first.startswith("CHANGES: Changes = (\n    ((0, 8, 0), {}),\n    ((0, 9, 0)")
     last = tool.with_row(text, (0, 12, 0), "    ((0, 12, 0), {}),\n")
     assert last.endswith("    ),\n    ((0, 12, 0), {}),\n)\n")
 

@@ -46,6 +46,7 @@ MAMBA = "falcon-mamba-7b"
 WHOLE = {"enable_chunked_prefill": False, "max_num_batched_tokens": 8192}
 # rule: (engine's rule, a question that it refuses, one beside it that it lets through)
 OWN = {"method": "draft", "model": "llama-3.2-1b", "num_speculative_tokens": 3}
+SCOUT = {"engine": "sglang", "gpu_count": 8}
 CASES: dict[str, tuple[str, Asks, Asks]] = {
     "card": (
         "card",
@@ -217,6 +218,11 @@ CASES: dict[str, tuple[str, Asks, Asks]] = {
         "state_blocks",
         ("qwen3.5-27b", "H100-SXM", {"weight_dtype": "fp8", "engine_version": "0.20.0"}),
         ("qwen3.5-27b", "H100-SXM", {"weight_dtype": "fp8", "engine_version": "0.19.0"}),
+    ),
+    "Llama 4 by a kernel that nobody named, as 0.5.1 to 0.5.5 say": (
+        "llama4_kernel",
+        ("llama-4-scout", "H100-SXM", {**SCOUT, "engine_version": "0.5.5"}),
+        ("llama-4-scout", "H100-SXM", {**SCOUT, "engine_version": "0.5.6"}),
     ),
     "SGLang's trees over pages": (
         "paged_trees",

@@ -197,7 +197,8 @@ class SglangPlayer:
         """Tokens that are verified of each request in a step, the one without a draft among them."""
         self.drafts = self._drafts(spec) if self.width else 0
         batches: Any = importlib.import_module("sglang.srt.managers.schedule_batch")
-        if self.width and hasattr(batches.ScheduleBatch, "is_spec_v2"):
+        ways = ("is_spec_v2", "is_v2_eagle")  # of two, until 0.5.13
+        if self.width and any(hasattr(batches.ScheduleBatch, way) for way in ways):
             second = getattr(server.spec_algorithm, "supports_spec_v2", bool)()
             if not (second and (self.arrays or server.enable_overlap)):
                 raise ImportError("drafts that its worker gives room itself (until 0.5.13)")

@@ -474,6 +474,8 @@ class SglangScheduler:
             order.sort(key=_generated, reverse=True)
         while len(order) > 1 and (not output.preempted or not self._room_for_all(order, tokens)):
             victim = order.pop()
+            if victim.in_flight_tokens and self.settings.rules.surplus_freed_late:
+                self._keep_surplus(victim)
             self._release(victim)
             self._evict(RETRACTED_TOKENS * len(order))
             victim.status = RequestStatus.PREEMPTED

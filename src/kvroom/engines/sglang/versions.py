@@ -22,13 +22,12 @@ LLAMA4 = "Llama4ForConditionalGeneration"
 GPT_OSS = "GptOssForCausalLM"
 _WINDOWS_8 = frozenset({LLAMA4, GPT_OSS, "MiMoV2FlashForCausalLM"})
 _WINDOWS_9 = _WINDOWS_8 | {"Step3p5ForCausalLM"}
-_WINDOWS_12 = _WINDOWS_9 | {
-    "DeepseekV4ForCausalLM",
+_WINDOWS_11 = _WINDOWS_9 | {
     "MiMoV2ForCausalLM",
     "Gemma4ForCausalLM",
     "Gemma4ForConditionalGeneration",
-    "LagunaForCausalLM",
 }
+_WINDOWS_12 = _WINDOWS_11 | {"DeepseekV4ForCausalLM", "LagunaForCausalLM"}
 _WINDOWS_14 = _WINDOWS_12 | {
     "Step3p7ForConditionalGeneration",
     "Gemma4UnifiedForConditionalGeneration",
@@ -258,7 +257,12 @@ CHANGES: Changes = (
     ((0, 5, 1), {"checkpoint_cache": True, "llama4_kernel_asked": True}),
     (
         (0, 5, 2),
-        {"standalone_mib": 6144, "writes_selected": False, "chunk_of_part_page": False},
+        {
+            "standalone_mib": 6144,
+            "writes_selected": False,
+            "chunk_of_part_page": False,
+            "paged_trees": ("flashinfer",),
+        },
     ),
     (
         (0, 5, 3),
@@ -279,6 +283,7 @@ CHANGES: Changes = (
         (0, 5, 6),
         {
             "spread_odd_layers": True,
+            "paged_trees": ("flashinfer", "fa3"),
             "llama4_trtllm": True,
             "llama4_kernel_asked": False,
             "shares_answers": False,
@@ -310,7 +315,6 @@ CHANGES: Changes = (
         {
             "draft_pairs": True,
             "shares_answers": True,
-            "paged_trees": ("flashinfer", "fa3"),
             "window_archs": _WINDOWS_9,
             "window_split": "profiled bytes",
         },
@@ -338,6 +342,7 @@ CHANGES: Changes = (
     (
         (0, 5, 11),
         {
+            "window_archs": _WINDOWS_11,
             "window_split": "bytes",
             "trtllm_windows": True,
             "prefill_graphs_with_draft": True,
