@@ -700,9 +700,10 @@ class Player:
         self.pool = self.scheduler.kv_cache_manager.block_pool
         self.in_flight: dict[int, tuple[Any, Batch]] = {}
         self.steps_in_flight = int(core.batch_queue_size)
-        stages = int(self.scheduler.vllm_config.parallel_config.pipeline_parallel_size)
-        spreads = hasattr(self.scheduler, "current_step") and self.scheduler.use_v2_model_runner
-        self.queues_idle = stages > 1 and bool(spreads)
+        self.queues_idle = False
+        if hasattr(self.scheduler, "current_step") and self.scheduler.use_v2_model_runner:
+            parallel = self.scheduler.vllm_config.parallel_config
+            self.queues_idle = int(parallel.pipeline_parallel_size) > 1
         self.answers: dict[str, Iterator[int]] = {}
         self.running: set[str] = set()
         self.known: set[str] = set()
