@@ -178,14 +178,16 @@ def main(arguments: list[str]) -> None:
     if TABLE.is_file():
         table = json.loads(TABLE.read_text())
     fresh: set[str] = set()
+    before = table["newest"]
     for version, site in zip(arguments[::2], arguments[1::2], strict=True):
         classes = classes_in(Path(site))
+        known = table["newest"]
         came, went = with_release(table, version, classes)
-        if came or went:
+        if table["newest"] != known:
             with_stages(table, version, classes, staged_in(Path(site), classes))
         fresh |= {*came, *went}
         print(f"{version}: {len(came)} new model classes, {len(went)} went")
-    if fresh:
+    if table["newest"] != before:
         ask_transformers(table, fresh)
         TABLE.write_text(json.dumps(table, indent=1) + "\n")
 

@@ -352,3 +352,19 @@ def test_which_classes_can_be_split_into_stages_is_read_from_the_source(tmp_path
     table = {"staged": {}, "unstaged": "C D"}
     classes.with_stages(table, "0.9.1.post1", {"A", "C", "D"}, {"A", "D"})
     assert table == {"staged": {"0.9.1": "D"}, "unstaged": "C"}
+
+
+def test_a_release_that_brings_stages_and_no_class_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classes = from_file("tools/model_classes.py")
+    monkeypatch.setattr(classes, "TABLE", tmp_path / "table.json")
+    models = tmp_path / "vllm/model_executor/models"
+    models.mkdir(parents=True)
+    (models / "registry.py").write_text('_TEXT_MODELS = {"A": ("a", "A")}\n')
+    for version, bases in (("0.9.0", "Module"), ("0.9.1", "Module, SupportsPP")):
+        (models / "a.py").write_text(f"class A({bases}): ...\n")
+        classes.main([version, str(tmp_path)])
+    table = json.loads(classes.TABLE.read_text())
+    assert table["came"] == {"0.9.0": "A"}
+    assert (table["staged"], table["unstaged"]) == ({"0.9.1": "A"}, "")

@@ -582,8 +582,16 @@ class LoadModel:
         ahead = self.load.steps_ahead * full * (1 - 1 / groups) + self._fetching_s(full, groups - 1)
         decode, prompt = self.step_s(users), self._prompt_s(users - group, group)
         met = (users - group) * max(0.0, 1 - self.load.steps_ahead / groups) / self.decode_steps
-        tpot = decode + met * prompt
         own = full + self._late_s
+        return self._in_groups(spread, decode, (met, prompt), own, ahead)
+
+    def _in_groups(
+        self, spread: Times, decode: float, prompts: tuple[float, float], own: float, ahead: float
+    ) -> Times:
+        """``spread`` with steps of ``decode`` seconds that meet so many ``prompts``, of so long each; a first
+        step of ``own`` seconds waits for those ``ahead``."""
+        met, prompt = prompts
+        tpot = decode + met * prompt
         loop = own + ahead + self.decode_steps * tpot + self.load.think_s + spread.no_room_s
         return replace(
             spread,
@@ -1107,19 +1115,7 @@ class PipelineModel(LoadModel):
         ahead = (1 - 1 / groups) * (self.load.steps_ahead - slots + 1) * full / slots
         ahead += self._fetching_s(full, groups - 1)
         met = (groups - 1) / self.decode_steps
-        tpot = decode + met * more
-        loop = own + ahead + self.decode_steps * tpot + self.load.think_s + spread.no_room_s
-        return replace(
-            spread,
-            tpot_s=tpot,
-            step_s=decode,
-            prompts_a_step=met,
-            prompt_s=more,
-            own_s=own,
-            queued_s=ahead,
-            requests_per_s=self.load.users / loop,
-            together_s=max(0.0, own + ahead - spread.own_s - spread.queued_s),
-        )
+        return self._in_groups(spread, decode, (met, more), own, ahead)
 
 
 def _backlog(full: float, most: float) -> float:

@@ -580,7 +580,7 @@ class SglangScheduler:
             request.num_computed_tokens -= drafts - request.new_tokens + 1 if drafts else 0
             held = self._held[request]
             if request.finished:
-                late = bool(request.in_flight_tokens) and not self.drafts
+                late = bool(request.in_flight_tokens) and self.drafts is None
                 if late and not self.settings.rules.surplus_freed_late:
                     computed += 1  # its last token is in the batch on its way, for nothing
                 if not self.settings.shares_beyond:
